@@ -24,7 +24,7 @@ from onnx import numpy_helper
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
-_NEWEST_OPSET, _NEWEST_IR_VERSION = 26, 13  # of ONNX Runtime 1.31
+_NEWEST_OPSET, _NEWEST_IR_VERSION = 28, 14  # of ONNX Runtime 1.32
 
 Transform = Callable[[onnx.ModelProto], onnx.ModelProto]
 

@@ -390,11 +390,8 @@ def arg_max(opset):
 
 @case
 def space_to_depth(opset):
-    return (
-        [node("SpaceToDepth", ["x"], blocksize=2, **({"mode": "DCR"} if opset >= 28 else {}))],
-        {"x": noise(1, 2, 4, 4)},
-        {},
-    )
+    more: dict[str, Any] = {"mode": "DCR"} if opset >= 28 else {}
+    return [node("SpaceToDepth", ["x"], blocksize=2, **more)], {"x": noise(1, 2, 4, 4)}, {}
 
 
 @case
@@ -402,7 +399,8 @@ def counting(opset):
     if opset < 11:
         return None
     bounds = {"first": np.array(2, np.int64), "end": np.array(9, np.int64), "step": np.array(3, np.int64)}
-    return [node("Range", [*bounds], **({"stash_type": 1} if opset >= 27 else {}))], bounds, {}
+    more: dict[str, Any] = {"stash_type": 1} if opset >= 27 else {}
+    return [node("Range", [*bounds], **more)], bounds, {}
 
 
 @case
