@@ -45,14 +45,14 @@ _CONV = [
 
 
 def _conv_attributes(
-    n: int, c: int, size: int, f: int, kernel: int, stride: int, group: int, **more: object
+    n: int, c: int, size: int, f: int, kernel: int, stride: int, group: int, axes: int = 2, **more: object
 ) -> dict[str, object]:
     pad = kernel // 2
     return {
-        "kernel_shape": [kernel, kernel],
-        "strides": [stride, stride],
-        "pads": [pad] * 4,
-        "dilations": [1, 1],
+        "kernel_shape": [kernel] * axes,
+        "strides": [stride] * axes,
+        "pads": [pad] * (2 * axes),
+        "dilations": [1] * axes,
         "group": group,
         **more,
     }
@@ -65,6 +65,17 @@ def _image(dtype: str, n: int, c: int, size: int) -> Operand:
 _FEW_FILTERS = [
     _conv(c, s, f, 3) for c, s, f in ((64, 32, 3), (64, 64, 3), (32, 112, 1), (128, 28, 4), (64, 32, 8), (16, 56, 1))
 ]
+_VOLUMES = [
+    *(_conv(c, s, f, 3) for c, s, f in (
+        (1, 32, 8), (8, 32, 8), (16, 32, 8), (16, 32, 16), (16, 16, 16), (32, 16, 16), (32, 16, 32), (64, 8, 64), (128, 4, 64),
+    )),
+    *(_conv(c, s, f, 1) for c, s, f in ((16, 32, 8), (32, 16, 32), (64, 8, 128), (128, 4, 256))),
+    *(_conv(c, s, f, 3, 2) for c, s, f in ((8, 32, 16), (32, 16, 64))),
+    *(_conv(c, s, c, 3, 1, c) for c, s in ((16, 16), (64, 8))),
+    _conv(8, 16, 8, 5),
+]  # fmt: skip
+"""With a third axis, as long as the others."""
+
 _PATCHES = [
     (3, 32, 64, 8), (3, 224, 768, 16), (3, 224, 192, 16), (3, 224, 96, 4), (3, 64, 128, 4), (64, 56, 128, 2), (96, 56, 192, 2),
     (384, 14, 768, 2), (64, 56, 64, 8), (1, 28, 16, 4),
@@ -114,6 +125,14 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
 
 def _float_convolutions() -> Iterator[Cases]:
     f = "float32"
+    yield Kernels(
+        "Conv",
+        _VOLUMES,
+        lambda batch, c, size, o, kernel, stride, group: [
+            data(f, batch, c, size, size, size), weight(f, o, c // group, kernel, kernel, kernel), weight(f, o),
+        ],
+        partial(_conv_attributes, axes=3),
+    )  # fmt: skip
     for key, more in (("Conv", {}), ("com.microsoft::FusedConv", {"activation": "Relu"})):
         yield Kernels(
             key,

@@ -448,6 +448,8 @@ def test_means_over_windows_cost_about_what_extremes_do() -> None:
         ((1, 80, 300), (384, 80, 3), 1, "dense along one axis"),
         ((1, 1, 1, 2996), (36, 1, 1, 256), 16, "dense along one axis"),
         ((1, 64, 129, 1), (9, 64, 1, 1), 1, "dense 1x1 stride 1"),
+        ((1, 16, 8, 8, 8), (8, 16, 3, 3, 3), 1, "windows of volumes"),
+        ((1, 16, 8, 8, 8), (8, 16, 1, 1, 1), 1, "volumes"),
         ((1, 3, 32, 32), (64, 3, 8, 8), 8, "patches"),
         ((2, 64, 32, 32), (3, 64, 3, 3), 1, "few filters"),
         ((2, 64, 32, 32), (64, 64, 3, 3), 2, "dense 3x3 stride 2"),
