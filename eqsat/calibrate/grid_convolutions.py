@@ -100,13 +100,22 @@ _OF_PICTURES = [
 ]
 """With few channels, and few places."""
 
+_SMALL = [
+    *(_conv(c, s, f, 1) for c, s, f in (
+        (576, 1, 1024), (576, 1, 144), (64, 1, 16), (96, 8, 24), (240, 8, 40), (16, 32, 72), (576, 4, 96),
+    )),
+    _conv(64, 8, 64, 3),
+    _conv(240, 8, 240, 5, 1, 240),
+]  # fmt: skip
+"""As at the end of a small network, and around what weighs its channels."""
+
 
 def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     slow = a == "int8"
     convs = [s for s in _QUANTIZED if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7]
     yield Kernels(
         "QLinearConv",
-        [*convs, *([] if slow else _OF_PICTURES)],
+        [*convs, *([] if slow else [*_OF_PICTURES, *_SMALL])],
         lambda batch, c, size, f, kernel, stride, group: [
             _image(a, batch, c, size), *scale(a), weight(b, f, c // group, kernel, kernel), *channel_scales(b, f),
             *scale(a), filled("int32", 5, f),
@@ -115,7 +124,7 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     )  # fmt: skip
     yield Kernels(
         "ConvInteger",
-        convs[::4],
+        [*convs[::4], *([] if slow else _SMALL)],
         lambda batch, c, size, f, kernel, stride, group: [
             _image(a, batch, c, size), weight(b, f, c // group, kernel, kernel), scale(a)[1], value(b, 0),
         ],
