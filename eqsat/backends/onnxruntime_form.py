@@ -17,10 +17,10 @@ ends the run with an error (1.32). So a Reshape comes between the two.
 A sum that is normalised over its last axes its level EXTENDED fuses into SkipLayerNormalization, which normalises over the last
 one, whatever axis says, where the scale has one axis (1.32). So scale and bias get another.
 
-A Transpose runs through the memory in order where one axis moves, and looks every element up where more do; it does not see that
-axes of extent 1 move nothing (1.32: 3 x 3 x 64 x 196 floats whose last two axes change places take 38 us, and 581 us if an axis
-of extent 1 in front becomes the second). So those are squeezed out before, and come back behind. A Reshape would not do: ONNX
-Runtime takes it for the Transpose that it is, and makes one of both.
+A Transpose runs through the memory in order where one axis moves, or several side by side, and looks every element up where more
+do; it does not see that axes of extent 1 move nothing (1.32: 3 x 3 x 64 x 196 floats whose last two axes change places take 38
+us, and 581 us if an axis of extent 1 in front becomes the second). So those are squeezed out before, and come back behind. A
+Reshape would not do: ONNX Runtime takes it for the Transpose that it is, and makes one of both.
 """
 
 import math
@@ -35,6 +35,7 @@ from eqsat.backends.written import Written, changed, has_one_scale
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import traits_of
 from eqsat.ir.operators.windows import covers_data
+from eqsat.ir.permutations import way_of
 from eqsat.ir.types import HALVES, UNKNOWN, DType, TensorType, Type
 
 _SAFE = DType.UINT8
@@ -183,7 +184,7 @@ def _share_no_bias(written: Written) -> None:
 
 
 def _leave_unit_axes(written: Written) -> None:
-    """Transposes of one axis where all others that move have extent 1, between views without those."""
+    """Transposes of matrices, but for axes of extent 1, between views without those."""
     graph = written.old
     for node in graph.nodes:
         moves = node.key == "Transpose" and not node.opaque
@@ -204,16 +205,10 @@ def _leave_unit_axes(written: Written) -> None:
 
 
 def _is_slow(shape: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether one axis moves, and the last one with it, where axes of extent 1 are left out, and more where they are not."""
-    if len(shape) != len(perm) or math.prod(shape) < _LEAST_LOOKED_UP or _moves_one(perm):
+    """Whether matrices are transposed where axes of extent 1 are left out, and elements scattered where they are not."""
+    if len(shape) != len(perm) or math.prod(shape) < _LEAST_LOOKED_UP:
         return False
-    long = [axis for axis in perm if shape[axis] > 1]
-    return long[-1] != max(long) and _moves_one(long)
-
-
-def _moves_one(perm: Sequence[int]) -> bool:
-    left = ([p for p in perm if p != axis] for axis in perm)
-    return any(rest == sorted(rest) for rest in left)
+    return way_of(perm, shape) == "last moves" and way_of(perm, (2,) * len(perm)) == "scattered"
 
 
 def _before_transpose(written: Written, value: str) -> tuple[Node | None, tuple[int, ...]]:

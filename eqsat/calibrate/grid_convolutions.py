@@ -45,14 +45,14 @@ _CONV = [
 
 
 def _conv_attributes(
-    n: int, c: int, size: int, f: int, kernel: int, stride: int, group: int, **more: object
+    n: int, c: int, size: int, f: int, kernel: int, stride: int, group: int, axes: int = 2, **more: object
 ) -> dict[str, object]:
     pad = kernel // 2
     return {
-        "kernel_shape": [kernel, kernel],
-        "strides": [stride, stride],
-        "pads": [pad] * 4,
-        "dilations": [1, 1],
+        "kernel_shape": [kernel] * axes,
+        "strides": [stride] * axes,
+        "pads": [pad] * (2 * axes),
+        "dilations": [1] * axes,
         "group": group,
         **more,
     }
@@ -65,6 +65,17 @@ def _image(dtype: str, n: int, c: int, size: int) -> Operand:
 _FEW_FILTERS = [
     _conv(c, s, f, 3) for c, s, f in ((64, 32, 3), (64, 64, 3), (32, 112, 1), (128, 28, 4), (64, 32, 8), (16, 56, 1))
 ]
+_VOLUMES = [
+    *(_conv(c, s, f, 3) for c, s, f in (
+        (1, 32, 8), (8, 32, 8), (16, 32, 8), (16, 32, 16), (16, 16, 16), (32, 16, 16), (32, 16, 32), (64, 8, 64), (128, 4, 64),
+    )),
+    *(_conv(c, s, f, 1) for c, s, f in ((16, 32, 8), (32, 16, 32), (64, 8, 128), (128, 4, 256))),
+    *(_conv(c, s, f, 3, 2) for c, s, f in ((8, 32, 16), (32, 16, 64))),
+    *(_conv(c, s, c, 3, 1, c) for c, s in ((16, 16), (64, 8))),
+    _conv(8, 16, 8, 5),
+]  # fmt: skip
+"""With a third axis, as long as the others."""
+
 _PATCHES = [
     (3, 32, 64, 8), (3, 224, 768, 16), (3, 224, 192, 16), (3, 224, 96, 4), (3, 64, 128, 4), (64, 56, 128, 2), (96, 56, 192, 2),
     (384, 14, 768, 2), (64, 56, 64, 8), (1, 28, 16, 4),
@@ -89,13 +100,22 @@ _OF_PICTURES = [
 ]
 """With few channels, and few places."""
 
+_SMALL = [
+    *(_conv(c, s, f, 1) for c, s, f in (
+        (576, 1, 1024), (576, 1, 144), (64, 1, 16), (96, 8, 24), (240, 8, 40), (16, 32, 72), (576, 4, 96),
+    )),
+    _conv(64, 8, 64, 3),
+    _conv(240, 8, 240, 5, 1, 240),
+]  # fmt: skip
+"""As at the end of a small network, and around what weighs its channels."""
+
 
 def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     slow = a == "int8"
     convs = [s for s in _QUANTIZED if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7]
     yield Kernels(
         "QLinearConv",
-        [*convs, *([] if slow else _OF_PICTURES)],
+        [*convs, *([] if slow else [*_OF_PICTURES, *_SMALL])],
         lambda batch, c, size, f, kernel, stride, group: [
             _image(a, batch, c, size), *scale(a), weight(b, f, c // group, kernel, kernel), *channel_scales(b, f),
             *scale(a), filled("int32", 5, f),
@@ -104,7 +124,7 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     )  # fmt: skip
     yield Kernels(
         "ConvInteger",
-        convs[::4],
+        [*convs[::4], *([] if slow else _SMALL)],
         lambda batch, c, size, f, kernel, stride, group: [
             _image(a, batch, c, size), weight(b, f, c // group, kernel, kernel), scale(a)[1], value(b, 0),
         ],
@@ -114,6 +134,14 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
 
 def _float_convolutions() -> Iterator[Cases]:
     f = "float32"
+    yield Kernels(
+        "Conv",
+        _VOLUMES,
+        lambda batch, c, size, o, kernel, stride, group: [
+            data(f, batch, c, size, size, size), weight(f, o, c // group, kernel, kernel, kernel), weight(f, o),
+        ],
+        partial(_conv_attributes, axes=3),
+    )  # fmt: skip
     for key, more in (("Conv", {}), ("com.microsoft::FusedConv", {"activation": "Relu"})):
         yield Kernels(
             key,

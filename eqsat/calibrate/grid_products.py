@@ -170,6 +170,12 @@ def _float_products() -> Iterator[Cases]:
             lambda g, m, k, n, t=trans: [data(f, 1, g, m, k), data(f, 1, g, *((n, k) if t else (k, n)))],
             {"alpha": 0.125, "transA": 0, "transB": trans},
         )
+        yield Kernels(
+            "com.microsoft::FusedMatMul",
+            [*_BATCHED[:4], *_BATCHED[9:11], *_WINDOWS[::4]],
+            lambda g, m, k, n, t=trans: [data(f, 1, g, k, m), data(f, 1, g, *((n, k) if t else (k, n)))],
+            {"transA": 1, "transB": trans},
+        )
     yield Kernels("Gemm", _ROWS, lambda m, k, n: [data(f, k, m), weight(f, k, n), weight(f, n)], {"transA": 1})
     yield Kernels("com.microsoft::FusedMatMul", _ROWS, lambda m, k, n: [data(f, k, m), weight(f, k, n)], {"transA": 1})
     yield Kernels(

@@ -9,6 +9,7 @@ import numpy as np
 
 from eqsat.cost.model import Work
 from eqsat.ir.operator import Kind, traits_of
+from eqsat.ir.permutations import way_of
 from eqsat.ir.types import TensorType, Type
 
 Family = tuple[str, ...]
@@ -87,9 +88,9 @@ _PICTURE = 4
 
 
 def _convolution(weight: int, *, quantised: bool = False) -> Variant:
-    """Whether filters have channels of their own or share groups of them, and what the window is: along one axis; one of patches
-    that do not overlap; of one element, three by three or larger, at every place or not. Or whether there are few filters or few
-    channels."""
+    """Whether filters have channels of their own or share groups of them, and what the window is: along one axis; of volumes; of
+    patches that do not overlap; of one element, three by three or larger, at every place or not. Or whether there are few filters
+    or few channels."""
 
     def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
         weights = inputs[weight] if len(inputs) > weight else ()
@@ -98,6 +99,8 @@ def _convolution(weight: int, *, quantised: bool = False) -> Variant:
         way = "depthwise" if group > 1 and weights[1:2] == (1,) else "grouped" if group > 1 else "dense"
         if (max(kernel, default=1) > 1 and sum(d > 1 for d in inputs[0][2:]) == 1) or len(kernel) == 1:
             return f"{way} along one axis"
+        if len(kernel) > 2:
+            return "windows of volumes" if max(kernel) > 1 else "volumes"
         strides = tuple(attributes.get("strides", (1,) * len(kernel)))
         if group == 1 and max(kernel, default=1) > 1:
             if strides == kernel:
@@ -113,19 +116,7 @@ def _convolution(weight: int, *, quantised: bool = False) -> Variant:
 
 
 def _permutation(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
-    """Whether elements stay in their order, rows of them stay together, a matrix or several are transposed, or none of this."""
-    perm = tuple(attributes.get("perm", ()))
-    extents: list[int] = [inputs[0][p] for p in perm] if perm and inputs and len(inputs[0]) == len(perm) else []
-    if not extents:
-        return "last moves"
-    long = [p for p, d in zip(perm, extents, strict=True) if d > 1]
-    if long == sorted(long):
-        return "copy"
-    if long[-1] == max(long):
-        return "rows"
-    there = {p: k for k, p in enumerate(sorted(long))}
-    breaks = sum(there[q] != there.get(p, -1) + 1 for p, q in zip((-1, *long), long, strict=False))
-    return "last moves" if breaks == 2 else "scattered"
+    return way_of(attributes.get("perm", ()), inputs[0] if inputs else ())
 
 
 def _along(default: int) -> Variant:

@@ -14,6 +14,7 @@ from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node
 from eqsat.ir.infer import application_of
 from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Kind, operator, split_key, traits_of
+from eqsat.ir.permutations import way_of
 from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -23,7 +24,7 @@ as many kernels the shorter is better."""
 
 
 _VIEWS_INSIDE = 4
-"""Views around the product that an Einsum is: so many at most are dropped with it."""
+"""Views around the product that an Einsum is, or between the transposes that one is: so many at most are dropped with it."""
 
 _BYTES = frozenset((DType.INT8, DType.UINT8))
 
@@ -118,14 +119,14 @@ def steps_inside(work: Work) -> list[Step]:
 _BLOCK = 8
 """Channels that a runtime keeps side by side in images between convolutions, at least."""
 
-_IMAGE = 4
+IMAGE = 4
 """Axes of an image; a volume has one more."""
 
 
 def leaves_blocks(work: Work) -> bool:
     """Whether a kernel cuts the channels of an image: ONNX Runtime computes convolutions of images on blocks of channels, and
     has no such kernel on blocks, so that the image is reordered before and the parts are after."""
-    return _axes_of_cut(work) == _IMAGE
+    return _axes_of_cut(work) == IMAGE
 
 
 def _axes_of_cut(work: Work) -> int:
@@ -134,7 +135,7 @@ def _axes_of_cut(work: Work) -> int:
     if work.operators[:1] != ("Split",) or work.attributes.get("axis", 0) != 1 or not isinstance(image, TensorType):
         return 0
     shape = image.shape
-    if shape is None or len(shape) < _IMAGE or image.dtype is not DType.FLOAT:
+    if shape is None or len(shape) < IMAGE or image.dtype is not DType.FLOAT:
         return 0
     return len(shape) if isinstance(shape[1], int) and shape[1] >= _BLOCK else 0
 
@@ -148,6 +149,15 @@ def _turns_inside(work: Work) -> int:
     return 2 if facts.rows is Rows.ALONG and work.attributes.get("axis", -1) not in (-1, x.rank - 1) else 0
 
 
+def _scatters(work: Work) -> bool:
+    """Whether a kernel is a Transpose that moves elements one by one, in many times what two take that do not."""
+    x = work.types[0] if work.operators == ("Transpose",) else None
+    shape = x.shape if isinstance(x, TensorType) else None
+    if shape is None or not all(isinstance(d, int) for d in shape):
+        return False
+    return way_of(work.attributes.get("perm", ()), [int(d) for d in shape]) == "scattered"
+
+
 def _kernels(work: Work, target: Target) -> float:
     operators = len(work.operators)
     inside = 0 if target.templates else len(steps_inside(work))
@@ -156,6 +166,8 @@ def _kernels(work: Work, target: Target) -> float:
     turns = 0 if target.templates else _turns_inside(work)
     if turns:  # as an operator each would be a launch; on a tie this is one operator
         return 1.0 + (1.0 - VIEW_PRICE) * turns
+    if not target.templates and _scatters(work):  # more than two in a row with views between
+        return 2.0 + VIEW_PRICE * _VIEWS_INSIDE
     if _free(work, target):
         return VIEW_PRICE * operators
     return 1.0 + VIEW_PRICE * (operators - 1 + (not target.templates and _axes_of_cut(work) > 0))
@@ -183,7 +195,7 @@ COST_MODELS: dict[str, NamedModel] = {
             "kernels",
             _kernels,
             "launches; a view, a further operator in a kernel, or a Split of channels counts 0.001; what an Einsum is built of "
-            "counts, and so do the transposes within a Softmax along an inner axis",
+            "counts, and so do the transposes within a Softmax along an inner axis; a Transpose that scatters counts as two",
             lambda target: Rates(launch=1.0 - VIEW_PRICE, operator=VIEW_PRICE, view=VIEW_PRICE),
         ),
         FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels", lambda target: Rates(byte=1.0)),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from eqsat.cost.model import Work, total_bytes
+from eqsat.cost.model import IMAGE, Work, total_bytes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.traits import Rows
@@ -38,6 +38,9 @@ _LANES = 16
 _SCORE = 160.0
 """Operations of products that take as long as it does to normalise a score: 1.2 ns."""
 
+_LAYING_OUT = 80.0
+"""Operations of products that take as long as it does to put an element of a window in its place: 0.55 ns."""
+
 _TABLES = {"Gather": {0: 1}, "com.microsoft::EmbedLayerNormalization": {2: 0, 3: 0}}
 """Operands of which rows are looked up, and the operands that say which rows."""
 
@@ -48,7 +51,8 @@ def plain(work: Work) -> Work:
 
     Kernels of products add and scale on the way, in less time than timings scatter; those of elementwise operators go
     through the memory from end to end, whatever axes it is said to have. Split cuts rows: the axis and all behind it. Transpose
-    and Pad do an operation for each stretch of elements that stay side by side, Softmax for each row that it normalises.
+    and Pad do an operation for each stretch of elements that stay side by side, Softmax for each row that it normalises,
+    convolutions of volumes some for each element of their windows.
     Attention does some for each score, of which narrow heads have more. A table has no more rows than are looked up.
     """
     types = list(work.types)
@@ -56,10 +60,10 @@ def plain(work: Work) -> Work:
     if key in _INTEGER_PRODUCTS:
         numbers, bias = _INTEGER_PRODUCTS[key]
         types = _without_vectors(types, numbers, bias, _OPTIONAL_ZEROS.get(key, {}))
-    elif key in _WITH_BIAS and len(types) == 3:
-        vector = types[2]
-        if isinstance(vector, TensorType) and len(vector.shape or ()) == 1:
+    elif key in _WITH_BIAS:
+        if len(types) == 3 and isinstance(types[2], TensorType) and types[2].rank == 1:
             types.pop()
+        work = replace(work, flops=work.flops + _LAYING_OUT * _laid_out(work))
     elif key in _PACKED:
         zeros = types[_PACKED[key]] if len(types) > _PACKED[key] else None
         as_bytes = (
@@ -181,6 +185,15 @@ def _stretches_padded(work: Work) -> float:
         return 1.0
     grown = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     return math.prod(before[: max(grown, default=0)])
+
+
+def _laid_out(work: Work) -> float:
+    """How many elements of windows a convolution of volumes writes side by side before it multiplies them; those of images are
+    computed in place."""
+    image, weights, written = map(_static, (*work.types[:2], work.results[0]))
+    if image is None or weights is None or written is None or len(image) <= IMAGE or max(weights[2:]) == 1:
+        return 0.0
+    return math.prod(written[2:]) * image[0] * image[1] * math.prod(weights[2:])
 
 
 def _rows_normalised(work: Work) -> float:

@@ -34,6 +34,7 @@ def _operators(graph: Graph, form: str) -> list[str]:
         ((1, 40, 1, 30), (0, 3, 2, 1)),
         ((40, 1, 30), (2, 1, 0)),
         ((40, 1, 6, 1, 5), (4, 3, 0, 1, 2)),
+        ((1, 8, 9, 3, 10), (3, 0, 4, 1, 2)),  # two axes side by side
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])

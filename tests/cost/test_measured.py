@@ -20,7 +20,7 @@ from eqsat.errors import ModelError, OptionError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind, defined_operators
-from eqsat.ir.types import tensor_type
+from eqsat.ir.types import TensorType, tensor_type
 
 TARGET = load_target("onnxruntime-cpu")
 START, RATE, BANDWIDTH = 2e-6, 2e11, 1e10
@@ -320,8 +320,8 @@ def test_one_product_by_packed_weights_costs_less_than_three(rows: int) -> None:
     assert _by_packed_weights(768, rows=rows) < apart
 
 
-def _shipped(op: str, *shapes: tuple[int, ...], result: tuple[int, ...], **attributes: Any) -> float:
-    types = tuple(tensor_type("float32", shape) for shape in shapes)
+def _shipped(op: str, *shapes: tuple[int, ...] | None, result: tuple[int, ...], **attributes: Any) -> float:
+    types = tuple(None if shape is None else tensor_type("float32", shape) for shape in shapes)
     timing = Timing(op, Attributes(attributes), types, (tensor_type("float32", result),), 1.0)
     return MeasuredModel(shipped_table_path(TARGET.name)).kernel_cost(work_of_timing(timing), TARGET)
 
@@ -448,6 +448,8 @@ def test_means_over_windows_cost_about_what_extremes_do() -> None:
         ((1, 80, 300), (384, 80, 3), 1, "dense along one axis"),
         ((1, 1, 1, 2996), (36, 1, 1, 256), 16, "dense along one axis"),
         ((1, 64, 129, 1), (9, 64, 1, 1), 1, "dense 1x1 stride 1"),
+        ((1, 16, 8, 8, 8), (8, 16, 3, 3, 3), 1, "windows of volumes"),
+        ((1, 16, 8, 8, 8), (8, 16, 1, 1, 1), 1, "volumes"),
         ((1, 3, 32, 32), (64, 3, 8, 8), 8, "patches"),
         ((2, 64, 32, 32), (3, 64, 3, 3), 1, "few filters"),
         ((2, 64, 32, 32), (64, 64, 3, 3), 2, "dense 3x3 stride 2"),
@@ -497,3 +499,41 @@ def test_one_row_of_a_small_network_takes_a_kernel_for_each_layer() -> None:
         x = b.op("Relu", b.op("Gemm", x, weights, b.constant(np.arange(k, 64 + k, dtype=np.float32)), transB=1))
     report = eqsat.optimize(b.finish({"y": x}), verify=False).report
     assert report.operators_after == {"com.microsoft::FusedGemm": 3}
+
+
+@pytest.mark.parametrize("weights", ["uint8", "int8"])
+def test_convolutions_of_bytes_at_one_place_cost_no_less_than_what_scales_them_on_the_way(weights: str) -> None:
+    def price(op: str, *types: TensorType, result: str) -> float:
+        attributes = Attributes({"group": 1, "kernel_shape": (1, 1), "strides": (1, 1), "pads": (0,) * 4})
+        timing = Timing(op, attributes, types, (tensor_type(result, (1, 144, 1, 1)),), 1.0)
+        return MeasuredModel(shipped_table_path(TARGET.name)).kernel_cost(work_of_timing(timing), TARGET)
+
+    x, w = tensor_type("uint8", (1, 576, 1, 1)), tensor_type(weights, (144, 576, 1, 1))
+    scale, zeros = tensor_type("float32", ()), (tensor_type("uint8", ()), tensor_type(weights, ()))
+    scales = tensor_type("float32", (144,))
+    bias = tensor_type("int32", (144,))
+    whole = price("QLinearConv", x, scale, zeros[0], w, scales, zeros[1], scale, zeros[0], bias, result="uint8")
+    assert price("ConvInteger", x, w, *zeros, result="int32") > whole
+
+
+def test_batched_products_of_a_transposed_first_operand_cost_more() -> None:
+    rows, columns, scores = (1, 12, 197, 64), (1, 12, 64, 197), (1, 12, 197, 197)
+    op = "com.microsoft::FusedMatMul"
+    transposed = _shipped(op, scores, rows, result=rows, transA=1, transB=0)
+    assert transposed > 1.1 * _shipped(op, scores, rows, result=rows, transA=0, transB=0)
+    assert transposed > 1.1 * _shipped(op, scores, columns, result=rows, transA=0, transB=1)
+
+
+def test_a_bias_behind_a_product_is_cheaper_apart_from_gelu() -> None:
+    """ONNX Runtime adds it within the product."""
+    x, bias = (1, 196, 768), (768,)
+    apart = _shipped("Add", x, bias, result=x) + _shipped("Gelu", x, result=x)
+    assert _shipped("com.microsoft::BiasGelu", x, bias, result=x) > apart
+
+
+@pytest.mark.parametrize(("windows", "heads"), [(16, 4), (4, 8)])
+def test_a_mask_costs_time_for_each_window(windows: int, heads: int) -> None:
+    rows, mask = (windows, 64, heads * 16), (1, heads, 64, 64)
+    op = "com.microsoft::MultiHeadAttention"
+    without = _shipped(op, rows, rows, rows, result=rows, num_heads=heads)
+    assert _shipped(op, rows, rows, rows, None, None, mask, result=rows, num_heads=heads) > 1.2 * without

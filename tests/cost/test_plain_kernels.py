@@ -19,7 +19,7 @@ from eqsat.ir.types import DType, TensorType, tensor_type
 Shape = tuple[Any, ...]
 
 
-def work(key: str, *shapes: Shape, outputs: tuple[Shape, ...] = (), dtype: str = "float32", **attributes: int) -> Work:
+def work(key: str, *shapes: Shape, outputs: tuple[Shape, ...] = (), dtype: str = "float32", **attributes: Any) -> Work:
     """A kernel of one operator; its result has the shape of the first operand unless said otherwise."""
     types = [TensorType(DType.of(dtype), s) for s in shapes]
     results = [TensorType(DType.of(dtype), s) for s in outputs or shapes[:1]]
@@ -155,6 +155,34 @@ def test_a_softmax_along_an_inner_axis_counts_its_transposes_unless_the_target_f
     assert count(last, flat) == 1
     assert count(last, flat) + count(turn, flat) < count(inner, flat) < count(last, flat) + 2 * count(turn, flat)
     assert count(inner, fusing) == count(last, fusing)
+
+
+def test_a_transpose_that_scatters_counts_more_than_two_that_do_not_unless_the_target_fuses() -> None:
+    kernels, shape = find_cost_model("kernels"), (8, 3, 16, 3, 16)
+    scattered, rows, matrix, units = (
+        work("Transpose", shape, perm=perm)
+        for shape, perm in (
+            (shape, (2, 4, 0, 1, 3)),
+            (shape, (0, 1, 3, 2, 4)),
+            (shape, (2, 3, 4, 0, 1)),
+            ((1, 3, 1, 5), (3, 2, 1, 0)),
+        )
+    )
+    target = load_target("onnxruntime-cpu")
+    assert kernels.kernel_cost(scattered, target) > kernels.kernel_cost(rows, target) + kernels.kernel_cost(
+        matrix, target
+    )
+    assert kernels.kernel_cost(units, target) == 1
+    assert kernels.kernel_cost(scattered, load_target("tvm-like")) == 1
+
+
+def test_convolutions_of_volumes_lay_out_their_windows() -> None:
+    few, many = (work("Conv", (1, 4, 8, 8, 8), (f, 4, 3, 3, 3), outputs=((1, f, 8, 8, 8),)) for f in (1, 8))
+    assert plain(many).flops < 2 * plain(few).flops
+    image = work("Conv", (1, 4, 8, 8), (8, 4, 3, 3), outputs=((1, 8, 8, 8),))
+    assert plain(image).flops == image.flops
+    points = work("Conv", (1, 4, 8, 8, 8), (8, 4, 1, 1, 1), outputs=((1, 8, 8, 8, 8),))
+    assert plain(points).flops == points.flops
 
 
 def test_a_table_of_bytes_is_dequantised_behind_the_look_up() -> None:
