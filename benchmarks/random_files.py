@@ -18,6 +18,7 @@ from eqsat.ir.operator import OPSET, operator, traits_of
 from eqsat.ir.schema_operator import to_type_proto
 from eqsat.ir.types import type_of_array
 from eqsat.samples import Sampler
+from eqsat.verification.trials import FATAL_WHEN_EMPTY
 
 
 def _slides(op: str) -> bool:
@@ -182,6 +183,8 @@ def _at_sizes(
     try:
         found = ran(opened, sized)
         if 0 in at.values():
+            if any(node.op_type in FATAL_WHEN_EMPTY for node in model.graph.node):
+                return None
             told = ran(_taking_zeros(opened), sized)
             return sized if all(np.shape(found[v]) == np.shape(told[v]) for v in found) else None
     except Refused:

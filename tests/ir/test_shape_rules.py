@@ -101,6 +101,7 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Pad", (1, 9, 8), [0, "n - 5", 0, 0, "n - 5", 0]), "float32[1, 2*n - 1, 8]"),
     (_apply("Resize", ("n", 3, "h", 8), None, None, ["n", 3, "2*h", "w"]), "float32[n, 3, 2*h, w]"),
     (_apply("Resize", ("n", 3, "h", 8), None, None, ["k", 5], axes=(2, 3)), "float32[n, 3, k, 5]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, None, tensor_type("int64", ("k",))), "undefined"),
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 2), "float32[2*n, 6, 2*h, 16]"),
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES / 2), "float32[floordiv(n, 2), 1, floordiv(h, 2), 4]"),
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 1.5), "float32[?, 4, ?, 12]"),
