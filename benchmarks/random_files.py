@@ -183,7 +183,8 @@ def _at_sizes(
     try:
         found = ran(opened, sized)
         if 0 in at.values():
-            if any(node.op_type in FATAL_WHEN_EMPTY for node in model.graph.node):
+            nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
+            if any(node.op_type in FATAL_WHEN_EMPTY for node in nodes):
                 return None
             told = ran(_taking_zeros(opened), sized)
             return sized if all(np.shape(found[v]) == np.shape(told[v]) for v in found) else None
