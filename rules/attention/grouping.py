@@ -17,9 +17,7 @@ from eqsat.rules.views.extents import repeated, viewed
 
 
 def batch_and_heads(lead: Sequence[Dim]) -> tuple[Dim, Dim]:
-    """Leading extents of the scores as two. A single symbol is a batch: that may be 0, for which kernels refuse heads."""
-    if len(lead) == 1 and not isinstance(lead[0], int):
-        return lead[0], 1
+    """Leading extents of the scores as two."""
     return (product(lead[:-1]), lead[-1]) if lead else (1, 1)
 
 

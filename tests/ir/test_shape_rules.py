@@ -96,6 +96,8 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Slice", ("n", 8), ["-m"], [BIG], [0]), "float32[?, 8]"),
     (_apply("Slice", ("2*n - 1", 8), [0], ["2*n - 1"], [0]), "float32[2*n - 1, 8]"),
     (_apply("Slice", ("2*n - 1", 8), ["n - 1"], [BIG], [0]), "float32[n, 8]"),
+    (_apply("Slice", ("2*n - 1", 8), [0], ["n"], [0]), "float32[n, 8]"),
+    (_apply("Slice", ("2*n - 1", 8), [0], ["n + 1"], [0]), "float32[min(2*n - 1, n + 1), 8]"),
     (_apply("Slice", ("2*n - 1", 8), ["n - 2"], [BIG], [0]), "float32[?, 8]"),
     (_apply("Pad", (1, "n", 8), [0, "m", 0, 0, 2, 0]), "float32[1, m + n + 2, 8]"),
     (_apply("Pad", (1, 9, 8), [0, "n - 5", 0, 0, "n - 5", 0]), "float32[1, 2*n - 1, 8]"),
