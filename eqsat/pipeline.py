@@ -163,7 +163,8 @@ def _optimize_body(notify: Progress) -> Optimise:
     def optimise(graph: Graph, options: Options) -> tuple[Program, Report]:
         notify("bodies", graph.name)
         limit = most_opset(options.limited(graph))  # the graph around it will not be newer for what its bodies gain
-        result = optimize(graph, **{**vars(options), "opset": limit})
+        asked: dict[str, Any] = {**vars(options), "opset": limit}
+        result = optimize(graph, **asked)
         return result.program, result.report
 
     return optimise
