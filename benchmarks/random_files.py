@@ -179,7 +179,7 @@ def _at_sizes(
     opened = onnx.ModelProto()
     opened.CopyFrom(model)
     _declare(opened, [places for _, places in sizes])
-    sized = {v: _resized(a, [at.get((v, i), n) for i, n in enumerate(a.shape)]) for v, a in feeds.items()}
+    sized = {v: _resized(a, [at[v, i] if (v, i) in at else n for i, n in enumerate(a.shape)]) for v, a in feeds.items()}
     try:
         found = ran(opened, sized)
         if 0 in at.values():
@@ -187,7 +187,7 @@ def _at_sizes(
             if any(node.op_type in FATAL_WHEN_EMPTY for node in nodes):
                 return None
             told = ran(_taking_zeros(opened), sized)
-            return sized if all(np.shape(found[v]) == np.shape(told[v]) for v in found) else None
+            return None if any(unlike(found[v], told[v]) for v in found) else sized
     except Refused:
         return None
     return sized
