@@ -179,7 +179,7 @@ def _at_sizes(
     opened = onnx.ModelProto()
     opened.CopyFrom(model)
     _declare(opened, [places for _, places in sizes])
-    sized = {v: _resized(a, [at[v, i] if (v, i) in at else n for i, n in enumerate(a.shape)]) for v, a in feeds.items()}
+    sized = {v: _resized(a, [at.get((v, i), int(n)) for i, n in enumerate(a.shape)]) for v, a in feeds.items()}
     try:
         found = ran(opened, sized)
         if 0 in at.values():
