@@ -28,7 +28,8 @@ _BODIES = ("If", "Loop", "Scan", "SequenceMap")
 @dataclass(frozen=True)
 class Theme:
     """What the models of a kind have in common: element types, opsets, ranks of inputs, and how often there are extreme
-    constants, bodies, extents that are symbols, instances of left sides of rules, and oddities of files."""
+    constants, bodies, extents that are symbols, shapes that are computed, instances of left sides of rules, and oddities of
+    files; and in how many steps they grow."""
 
     dtypes: Sequence[str] = ("float32",)
     opsets: tuple[int, int] = (13, OPSET)
@@ -37,8 +38,10 @@ class Theme:
     extreme: float = 0.02
     bodies: float = 0.0
     symbols: float = 0.2
+    shapes: float = 0.0
     planted: float = 0.3
     oddities: float = 0.1
+    steps: tuple[int, int] = (2, 16)
 
 
 class Refused(Exception):

@@ -95,6 +95,7 @@ def _if(g: Growing) -> None:
 
 
 def _loop(g: Growing) -> None:
+    """So many turns as a number or an extent says, with a state that may grow in each."""
     d, body = g.d, _inside(g)
     state = g.recent()
     turn, going, inner = map(body.input, (np.zeros((), np.int64), np.array(True), g.visible[state]))
@@ -102,27 +103,42 @@ def _loop(g: Growing) -> None:
     if not body.arrays:
         raise Refused
     after = _alike(body, g.visible[state]) or inner
+    if g.visible[state].ndim and d.chance(0.3):
+        after = body.op("Concat", after, inner, axis=d.integer(0, g.visible[state].ndim - 1))[0]
     results = [after, list(body.arrays)[-1]][: 1 + d.integer(0, 1)]
     trips = g.leaf(np.array(d.integer(0 if len(results) == 1 else 1, 3)), 0.6)
+    if g.visible[state].ndim and d.chance(0.3):
+        extent = g.op("Gather", *g.op("Shape", state), g.constant(np.array(0, np.int64)))[0]
+        trips = g.op("Min", extent, g.constant(np.array(3, np.int64)))[0]
     again = going if d.chance(0.8) else body.op("Less", turn, body.constant(np.array(1, np.int64)))[0]
     graph = _graph(body, (turn, going, inner), (again, *results))
     g.op("Loop", trips, "" if d.chance() else g.constant(np.array(True)), state, outputs=len(results), body=graph)
 
 
 def _scan(g: Growing) -> None:
+    """Over one or two values, along any axis of as many elements, forwards or backwards."""
     d, body = g.d, _inside(g)
-    scanned = g.recent()
-    if not g.visible[scanned].ndim or not len(g.visible[scanned]):
+    first = g.recent()
+    if not g.visible[first].size or not g.visible[first].ndim:
         raise Refused
+    length = d.choose(g.visible[first].shape)
+    alike = [v for v, a in g.visible.items() if length in a.shape and a.size]
+    scanned = [first, *([d.choose(alike)] if d.chance(0.3) else [])]
+    axes = [g.visible[v].shape.index(length) for v in scanned]
     state = g.recent()
-    inner, row = body.input(g.visible[state]), body.input(g.visible[scanned][0])
+    rows = [g.visible[v].take(0, axis) for v, axis in zip(scanned, axes, strict=True)]
+    inputs = [body.input(g.visible[state]), *map(body.input, rows)]
     body.grow(d.integer(1, 5))
     if not body.arrays:
         raise Refused
-    after = _alike(body, g.visible[state]) or inner
-    graph = _graph(body, (inner, row), (after, list(body.arrays)[-1]))
-    directions = {"scan_input_directions": [1]} if d.chance(0.3) else {}
-    g.op("Scan", state, scanned, outputs=2, body=graph, num_scan_inputs=1, **directions)
+    after = _alike(body, g.visible[state]) or inputs[0]
+    graph = _graph(body, inputs, (after, list(body.arrays)[-1]))
+    how: dict[str, Any] = {"scan_input_axes": axes} if any(axes) else {}
+    if d.chance(0.4):
+        how["scan_input_directions"] = [d.integer(0, 1) for _ in scanned]
+    if d.chance(0.2):
+        how["scan_output_directions"] = [1]
+    g.op("Scan", state, *scanned, outputs=2, body=graph, num_scan_inputs=len(scanned), **how)
 
 
 def with_function(model: onnx.ModelProto, first: int, last: int) -> None:

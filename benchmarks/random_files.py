@@ -18,6 +18,7 @@ from eqsat.ir.operator import OPSET, operator, traits_of
 from eqsat.ir.schema_operator import to_type_proto
 from eqsat.ir.types import type_of_array
 from eqsat.samples import Sampler
+from eqsat.verification.trials import FATAL_WHEN_EMPTY
 
 
 def _slides(op: str) -> bool:
@@ -33,9 +34,21 @@ _THEMES = {
     "bodies": Theme(("float32", "float32", "int64", "bool"), bodies=0.3),
     "opsets": Theme(("float32", "float32", "float32", "int64", "bool"), opsets=(7, OPSET), oddities=0.5, bodies=0.05),
     "extremes": Theme(("float32", "float32", "float16", "int8", "uint8", "int64"), extreme=0.4),
+    "shapes": Theme(
+        ("float32", "float32", "int64"),
+        opsets=(14, OPSET),
+        ranks=(2, 4),
+        symbols=1.0,
+        shapes=0.9,
+        planted=0.4,
+        steps=(1, 6),
+    ),
     "windows": Theme(ranks=(3, 5), wanted=_slides),
 }
 
+
+_Place = tuple[str, int]  # an axis of an input
+_TOGETHER = 6  # times that all symbols of a model get other extents together
 
 _LOOSE = {1: 0.3, 2: 3e-2, 4: 2e-3, 8: 2e-3}
 """By how much of the largest element floats may differ that agree by verification, by bytes of an element: so much may quantised
@@ -61,7 +74,7 @@ def draw_model(kind: str, seed: int) -> Drawn:
     for _ in range(d.integer(1, 3)):
         shape = [0 if d.chance(theme.extreme / 10) else n for n in d.shape(*theme.ranks)]
         g.input(g.array(shape, np.dtype(_dtype(d.choose(theme.dtypes)))))
-    g.grow(d.integer(2, 16))
+    g.grow(d.integer(*theme.steps))
     if not g.nodes:
         raise Refused
     outputs = list(dict.fromkeys([*list(g.arrays)[-1:], *d.subset(g.arrays, 0.15)]))
@@ -136,33 +149,68 @@ def _constants_otherwise(d: Sampler, model: onnx.ModelProto) -> None:
 
 
 def _symbolic(d: Sampler, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """Declares extents as symbols, one for each extent, where ONNX Runtime runs the model at others, too; inputs at each."""
-    found = [feeds]
-    declared = {i.name: i.type.tensor_type.shape.dim for i in model.graph.input if i.name in feeds}
+    """Declares extents as symbols, one for all that are equal or for each of them, where ONNX Runtime runs the model at others,
+    too; inputs at each, and at others for all symbols together."""
+    found, symbols = [feeds], list[tuple[int, list[_Place]]]()
     for extent in sorted({n for a in feeds.values() for n in a.shape}):
         if not d.chance(0.7):
             continue
         places = [(v, i) for v, a in feeds.items() for i, n in enumerate(a.shape) if n == extent]
-        if d.chance(0.3):
-            places = places[:1]
-        for name, axis in places:
-            declared[name][axis].dim_param = f"s{extent}"
-        others = []
-        for other in d.subset((1, extent + 1, 0, 2 * extent), 0.6):
-            sized = {
-                v: _resized(a, [other if (v, i) in places else n for i, n in enumerate(a.shape)])
-                for v, a in feeds.items()
-            }
-            try:
-                ran(model, sized)
-            except Refused:
-                continue
-            others.append(sized)
-        if not others:
-            for name, axis in places:
-                declared[name][axis].dim_value = extent
-        found += others
+        kind = d.rng.random()
+        for chosen in [places[:1]] if kind < 0.3 else [[place] for place in places] if kind < 0.5 else [places]:
+            sizes = d.subset((1, extent + 1, 0, 2 * extent), 0.6)
+            others = [sized for n in sizes if (sized := _at_sizes(model, feeds, [(n, chosen)])) is not None]
+            if others:
+                symbols.append((extent, chosen))
+                found += others
+    _declare(model, [places for _, places in symbols])
+    for _ in range(_TOGETHER if len(symbols) > 1 else 0):
+        sizes = [(d.choose((0, 1, 1, 2, 3, 7, 16, *(n for n, _ in symbols))), places) for _, places in symbols]
+        if (sized := _at_sizes(model, feeds, sizes)) is not None:
+            found.append(sized)
     return found
+
+
+def _at_sizes(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray], sizes: list[tuple[int, list[_Place]]]
+) -> dict[str, np.ndarray] | None:
+    """Inputs with other extents at some places; `None` where ONNX Runtime does not run them."""
+    at = {place: n for n, places in sizes for place in places}
+    opened = onnx.ModelProto()
+    opened.CopyFrom(model)
+    _declare(opened, [places for _, places in sizes])
+    sized = {v: _resized(a, [at.get((v, i), int(n)) for i, n in enumerate(a.shape)]) for v, a in feeds.items()}
+    try:
+        found = ran(opened, sized)
+        if 0 in at.values():
+            nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
+            if any(node.op_type in FATAL_WHEN_EMPTY for node in nodes):
+                return None
+            told = ran(_taking_zeros(opened), sized)
+            return None if any(unlike(found[v], told[v]) for v in found) else sized
+    except Refused:
+        return None
+    return sized
+
+
+def _taking_zeros(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a 0 that a Reshape is told for an extent of 0, and that copies the extent of whatever is there."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    constants = {t.name for t in model.graph.initializer}
+    if all(o.version >= 14 for o in model.opset_import if not o.domain):
+        for node in changed.graph.node:
+            if node.op_type == "Reshape" and node.input[1] not in constants and not node.attribute:
+                node.attribute.append(helper.make_attribute("allowzero", 1))
+    return changed
+
+
+def _declare(model: onnx.ModelProto, symbols: list[list[_Place]]) -> None:
+    """Gives the extents at the places of each symbol its name."""
+    declared = {i.name: i.type.tensor_type.shape.dim for i in model.graph.input}
+    for number, places in enumerate(symbols):
+        for name, axis in places:
+            declared[name][axis].dim_param = f"s{number}"
 
 
 def _resized(array: np.ndarray, shape: list[int]) -> np.ndarray:

@@ -138,6 +138,10 @@ class Growing:
             from benchmarks.random_bodies import add_sequence
 
             add_sequence(self)
+        elif self.d.chance(self.theme.shapes):
+            from benchmarks.random_shapes import add_shapes
+
+            add_shapes(self)
         elif self.d.chance(0.15):
             self._transplant()
         elif self.d.chance(self.theme.planted):

@@ -37,9 +37,14 @@ from eqsat.errors import EqsatError, ModelError
 _SLOW_S, _STUCK_S = 20.0, 40.0
 _DRAWN_S = 15.0  # some kernels of ONNX Runtime never end on what is drawn for them
 
-_UNDEFINED = ("does not fit into extent", "PRelu: the slope", "GatherND: batch extents differ")
+_UNDEFINED = (
+    "does not fit into extent",
+    "PRelu: the slope",
+    "GatherND: batch extents differ",
+    "must be greater than 0",
+)
 """What models are refused for though ONNX Runtime makes something of it: windows beyond the end of padded data, slopes larger
-than what they are for, places for batches that the data does not have."""
+than what they are for, places for batches that the data does not have; and attention of no rows, which its kernel refuses."""
 
 
 def outcomes(numbers: Sequence[int], seed: int = 0, wanted: Sequence[str] = ()) -> Iterator[tuple[str, str]]:

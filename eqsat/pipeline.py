@@ -162,7 +162,8 @@ def _cheapest(growth: Growth, chosen: Options, work: WorkDone, *, at_limit: bool
 def _optimize_body(notify: Progress) -> Optimise:
     def optimise(graph: Graph, options: Options) -> tuple[Program, Report]:
         notify("bodies", graph.name)
-        asked: dict[str, Any] = vars(options) if options.limits_file else {**vars(options), "opset": most_opset(graph)}
+        limit = most_opset(options.limited(graph))  # the graph around it will not be newer for what its bodies gain
+        asked: dict[str, Any] = {**vars(options), "opset": limit}
         result = optimize(graph, **asked)
         return result.program, result.report
 

@@ -157,6 +157,26 @@ def test_a_body_that_needs_a_newer_opset_raises_that_of_the_model(tmp_path: Path
     assert_same_results(source, saved, {"c": True, "x": X}, {"c": False, "x": X})
 
 
+@pytest.mark.parametrize("form", ["flat", "onnxruntime"])
+def test_a_body_needs_no_newer_opset_than_the_file_may_have(form: str, tmp_path: Path) -> None:
+    """Attention is an operator from opset 23 on, and some supported releases of ONNX Runtime load no more than 21."""
+    steps = [
+        node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "t"], ["s"]),
+        node("Mul", ["s", "f"], ["m"]),
+        node("Softmax", ["m"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["z"]),
+    ]
+    then = branch("then", steps, "z", *constants(f=np.float32(8**-0.5)))
+    chosen = node("If", ["c"], ["y"], then_branch=then, else_branch=branch("other", [node("Neg", ["q"], ["o"])], "o"))
+    shapes = {"q": [2, 3, 5, 8], "k": [2, 3, 7, 8], "v": [2, 3, 7, 8]}
+    source = model([chosen], [value("c", BOOL, []), *(value(n, FLOAT, shape) for n, shape in shapes.items())])
+    saved = written(eqsat.optimize(source, form=form), tmp_path / "m.onnx")
+    assert saved.opset_import[0].version <= 21
+    feeds = {n: RANDOM.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+    assert_same_results(source, saved, {"c": True, **feeds}, {"c": False, **feeds})
+
+
 def test_fused_operators_of_a_body_are_spelled_out_in_another_form(tmp_path: Path) -> None:
     nodes = [node("MatMul", ["x", "t"], ["m"]), node("Mul", ["m", "f"], ["z"])]
     start = [node("Transpose", ["x2"], ["t"], perm=[1, 0])]

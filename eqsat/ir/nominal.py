@@ -69,14 +69,15 @@ def nominal_bytes(type: Type) -> int:
 
 
 def number_of(dim: Dim, extents: Mapping[str, int] = _NONE) -> int:
-    """The number that an extent counts as: that in ``extents``, or what it is made of, each symbol `NOMINAL_EXTENT`."""
+    """The number that an extent counts as: that in ``extents``, or what it is made of, each symbol `NOMINAL_EXTENT`; 0 where the
+    model does not run at such extents (``batch - 4``)."""
     if isinstance(dim, int):
         return dim
     found = extents.get(dim)
     if found is not None:
         return found
     assumed = _assumed.get()
-    return evaluate(dim, lambda s: extents.get(s, assumed.get(s, NOMINAL_EXTENT)))
+    return max(evaluate(dim, lambda s: extents.get(s, assumed.get(s, NOMINAL_EXTENT))), 0)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 from eqsat.errors import ModelError, ShapeError, choices
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
-from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator
+from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, traits_of
 from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, is_sequence
 
@@ -188,7 +188,7 @@ def _inference(schema: defs.OpSchema) -> InferRule:
         try:
             found = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=_OPSETS)
         except Exception as error:  # onnx raises a dozen types here, RuntimeError among them
-            if any(_is_partial(t) for t in app.types):
+            if any(_is_partial(t) for t in app.types) or _lacks_length(app):
                 return (UNKNOWN,) * app.outputs  # it complains of what we do not know, not of a contradiction
             message = " ".join(str(error).split())
             raise ShapeError(f"{app.op}: {message}; inputs {', '.join(str(t) for t in app.types)}") from None
@@ -215,6 +215,12 @@ def _with_symbols(infer: InferRule, extents_of: Callable[[Application], Sequence
 
 def _is_partial(type: Type | None) -> bool:
     return isinstance(type, TensorType) and (type.dtype is DType.UNDEFINED or type.shape is None)
+
+
+def _lacks_length(app: Application) -> bool:
+    """Whether extents are told by a list of unknown length, which ONNX takes for one of none."""
+    lists = (app.types[i] for i in traits_of(app.op).counts if i < len(app.types))
+    return any(isinstance(t, TensorType) and not t.is_static for t in lists)
 
 
 # --- nodes ---------------------------------------------------------------------------------------------------------------

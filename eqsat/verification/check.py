@@ -36,6 +36,7 @@ from eqsat.verification.trials import (
     with_sizes,
 )
 from eqsat.verification.unsigned import saturates
+from eqsat.verification.values import least_class
 from eqsat.verification.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
 WEIGHT_BYTES = 6 << 30
@@ -101,7 +102,7 @@ def verify_program(
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
     notes = [*runner.notes, *mute_outputs(chosen), *unlike, *refused, *([CUT_OFF] if saturates(formed) else ())]
     failures: list[str] = []
-    exactness = program.exactness
+    exactness = max(program.exactness, least_class(program.graph.nodes))
     kernels = check.run(trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed, in_interpreter=interpreted)
     chosen[0].values.clear()  # they may be many
     result = counting(result, notify, len(trials))

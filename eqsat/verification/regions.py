@@ -16,6 +16,7 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.parts import subgraph
 from eqsat.ir.types import Type
 from eqsat.lower.program import Kernel, Program
+from eqsat.verification.values import least_class
 
 FED = "original:"
 """Before the names of values that are read of the original."""
@@ -154,7 +155,7 @@ def _region(
         nodes,
         tuple(inputs),
         tuple(outputs),
-        max((k.exactness for k in kernels), default=Exactness.EXACT),
+        max(least_class(graph.nodes[i] for i in nodes), *(k.exactness for k in kernels)),
         tuple(dict.fromkeys(rule for k in kernels for rule in k.rules)),
         all(_is_unchanged(graph.nodes[i], graph, original, originals, origin) for i in nodes),
     )

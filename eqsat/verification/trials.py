@@ -35,9 +35,9 @@ _MUTE = 8
 _EMPTY = 4
 """Runs with an extent of 0, at most."""
 
-_FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT", "Einsum"})
+FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT", "Einsum", "InstanceNormalization"})
 """Operators whose kernels in ONNX Runtime may end the process where an extent is 0 (of all in the conformance cases of ONNX,
-each of whose extents was made 0)."""
+each of whose extents was made 0; that of InstanceNormalization does where its operand is asked for, too)."""
 
 
 _USED, _BLOCKS = 0x5A, 4
@@ -247,7 +247,7 @@ def _survives(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:
         return any(sizes.size_of(v) in (0, None) for v in values if v)
 
     return not any(
-        may_be_empty(node.inputs) if node.op in _FATAL_WHEN_EMPTY else may_be_empty(node.outputs)
+        may_be_empty(node.inputs) if node.op in FATAL_WHEN_EMPTY else may_be_empty(node.outputs)
         for node in graph.nodes
-        if node.op in _FATAL_WHEN_EMPTY or node.domain or node.opaque
+        if node.op in FATAL_WHEN_EMPTY or node.domain or node.opaque
     )

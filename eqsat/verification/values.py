@@ -3,10 +3,11 @@ are rounded by the node that computes them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 
+from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of
 from eqsat.ir.operator import definition_of, traits_of
@@ -89,6 +90,13 @@ def folds_inexactly(node: Node) -> bool:
     return definition is not None and definition.deterministic and not definition.folds_exactly(node.attributes)
 
 
+def least_class(nodes: Iterable[Node]) -> Exactness:
+    """The strictest class that nodes can be held to where elements lie elsewhere. Functions that are not exact are computed in
+    vectors, and in another way for the last elements, which fill none: ONNX Runtime's Log, Sin and Softplus differ by an ulp."""
+    by_place = any(traits_of(node.key, node.attributes).operands == 1 and folds_inexactly(node) for node in nodes)
+    return Exactness.ROUNDING if by_place else Exactness.EXACT
+
+
 def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     """Float values that depend on the inputs and that their node rounds, with the float inputs, in topological order:
     where a rewrite of class ``rounding`` may come out an ulp away. Of those that are computed from constants alone the ones that
@@ -119,7 +127,7 @@ def _counted_constants(graph: Graph, live: Set[str]) -> frozenset[str]:
     for node in reversed(graph.nodes):
         traits = traits_of(node.key)
         counts = {*traits.counts, *traits.indices}
-        leads_on = not found.isdisjoint(node.outputs)
+        leads_on = node.key not in ("Shape", "Size") and not found.isdisjoint(node.outputs)
         found.update(v for i, v in enumerate(node.inputs) if v not in live and (leads_on or i in counts))
     return frozenset(found)
 

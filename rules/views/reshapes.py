@@ -2,7 +2,7 @@
 
 Equal views of a value become one e-node, a chain of views one view, and the arithmetic that computed a dynamic target is dead
 as soon as the types determine it. Symbolic extents stay: 0 copies the extent of the same axis, one other extent may be -1.
-Both only where the program has a -1, too: ONNX cannot tell what that is where a copied extent turns out to be 0.
+Both only where the program has the same -1: ONNX cannot tell what that is where a copied extent turns out to be 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from eqsat.conditions import constant, same_type, worthwhile
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, group_rule
 from eqsat.rules.terms import add, by_class, complete_nodes, reshape
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
@@ -26,15 +26,23 @@ def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
     """``x`` under the shape of ``result``, which holds the same elements in the same order; ``written``: the target that the
     program has for it, if it has.
 
-    Raises `Unmet` as `eqsat.rules.views.extents.viewed` does. A target with a -1 may stay one beside a copied extent.
+    Raises `Unmet` as `eqsat.rules.views.extents.viewed` does. The -1 of a target may stay beside copied extents.
     """
     if result.shape == x.shape:  # both known, or there is nothing to say
         return x
     target = [
         d if isinstance(d, int) else 0 if i < x.rank and x.shape[i] == d else -1 for i, d in enumerate(result.shape)
     ]
-    stated = written is not None and written.low < 0 and target.count(-1) < 2 and 0 not in (*result.shape, *x.shape)
-    return reshape(x, target) if stated else viewed(x, x.shape, result.shape, x)
+    stated = target.count(-1) == 1 and written is not None and _is_open_at(written, target.index(-1))
+    return reshape(x, target) if stated and 0 not in (*result.shape, *x.shape) else viewed(x, x.shape, result.shape, x)
+
+
+def _is_open_at(target: Ref, axis: int) -> bool:
+    """Whether a target certainly holds a -1 there."""
+    try:
+        return target.dims[axis] == -1
+    except Unmet:
+        return False
 
 
 def only_ones_move(x: Ref, perm: Sequence[int]) -> bool:

@@ -37,6 +37,8 @@ def _unsorted(b: GraphBuilder) -> Any:
 
 
 LEFT: Sequence[tuple[str, Callable[[GraphBuilder], Any]]] = (
+    ("Pow", lambda b: b.op("Pow", b.constant([70000], "int32"), b.constant([5], "int64"))),
+    ("Pow", lambda b: b.op("Pow", b.constant(49756064790, "int64"), b.constant([2], "int64"))),
     ("ReduceMin", lambda b: b.op("ReduceMin", b.constant(NAN), b.constant([1], "int64"))),
     ("MaxPool", lambda b: b.op("MaxPool", b.constant(NAN[None, None]), kernel_shape=(2, 2))),
     ("Clip", lambda b: b.op("Clip", b.constant(RANDOM), b.constant(np.float32(np.nan)), b.constant(np.float32(1)))),

@@ -11,7 +11,7 @@ import pytest
 
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.ir.nominal import TYPICAL_EXTENT, assumed_sizes
+from eqsat.ir.nominal import TYPICAL_EXTENT, assumed_sizes, number_of
 from eqsat.ir.types import tensor_type
 
 Shape = tuple[Any, ...]
@@ -59,3 +59,8 @@ def test_enough_is_left_where_a_model_has_strides(strides: int, expected: int) -
     for _ in range(strides):
         sound = b.op("Conv", sound, kernel, strides=(2,))
     assert assumed_sizes(b.finish({"y": b.op("Neg", sound)}), {}) == {"samples": expected}
+
+
+def test_no_extent_counts_as_less_than_nothing() -> None:
+    assert number_of("batch - 4", {"batch": 1}) == 0
+    assert number_of("batch - 4", {"batch": 7}) == 3

@@ -226,6 +226,16 @@ def test_empty_tensors_do_not_reach_einsum() -> None:
     assert not any(t.is_empty for t in trials_of(graph))
 
 
+def test_empty_tensors_do_not_reach_instance_norm() -> None:
+    """With the operand among the values asked for, this ended the process."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (3, 4, "height", 5))
+    rows = b.op("Reshape", b.op("Exp", x), b.constant([3, 2, -1], "int64"))
+    normal = b.op("InstanceNormalization", rows, b.constant([1, 1], "float32"), b.constant([0, 0], "float32"))
+    graph = b.finish({"y": b.op("Mul", normal, b.constant([[2], [3]], "float32"))})
+    assert not any(t.is_empty for t in trials_of(graph))
+
+
 def test_a_division_by_an_extent_of_0_is_not_run() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", ("batch", 4))

@@ -227,3 +227,24 @@ def test_a_table_that_is_folded_may_be_off_by_its_roundings_where_it_is_looked_u
     assert rounded_floats(graph, whole_numbers(graph)) == (rates, table)
     found = eqsat.optimize(graph, form="flat").report.verification
     assert found["verdict"] == "within tolerance"
+
+
+def test_a_table_whose_extents_are_read_is_rounded_all_the_same() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 5))
+    table = b.op("Exp", b.constant([0.5, 1.5, 2.5, 3.5, 4.5], "float32"))
+    graph = b.finish(
+        {"y": b.op("Reshape", x, b.op("Concat", b.op("Shape", table), b.constant([2], "int64"), axis=0)), "t": table}
+    )
+    assert "t" in rounded_floats(graph, whole_numbers(graph))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("op", ["Log", "Sin", "Softplus", "Elu"])
+def test_functions_that_round_the_last_elements_otherwise_may_move(op: str) -> None:
+    """ONNX Runtime computes so many elements at once, and those that are left in another way."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (37, 5))
+    parts = b.op("Split", x, b.constant([3, 2], "int64"), outputs=2, axis=1)
+    graph = b.finish({"y": b.op("Concat", *(b.op(op, part) for part in parts), axis=1)})
+    assert eqsat.optimize(graph, form="flat").report.operators_after == {op: 1}

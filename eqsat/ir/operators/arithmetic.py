@@ -128,7 +128,20 @@ for _name, _compute, _commutes, _traits in (
 
 define_elementwise("Mod", _mod, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2))
 define_elementwise("BitShift", _bit_shift, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2, neutral=0))
-define_elementwise("Pow", _pow, infer=_infer_pow, traits=Traits(operands=2, continuous=True, neutral=1))
+
+
+def _is_no_double(attributes: Attributes, operands: Sequence[Any]) -> bool:
+    """Some runtimes compute powers of integers in double precision, and cut off what the type has no room for."""
+    base, exponent = operands
+    if base is None or exponent is None or base.dtype.kind not in "iu":
+        return False
+    most = min(2**53, np.iinfo(base.dtype).max)
+    with np.errstate(all="ignore"):
+        return bool((np.abs(base.astype(np.float64)) ** exponent.astype(np.float64) > most).any())
+
+
+_power = Traits(operands=2, continuous=True, neutral=1)
+define_elementwise("Pow", _pow, infer=_infer_pow, traits=_power, disputed=_is_no_double)
 _linear = Traits(operands=VARIADIC, affine=EVERY, rising=True, continuous=True)
 define_elementwise(
     "Sum", _variadic(np.add), infer=infer_variadic, commutative=True, traits=replace(_linear, keeps_whole=True)

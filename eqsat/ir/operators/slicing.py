@@ -126,7 +126,9 @@ def _position(d: Dim, bound: Dim) -> Dim | None:
         return d
     if _from_end(d, bound):
         return maximum(add(d, bound), 0)
-    return minimum(bound, d) if bound == d or at_least_where(bound, 0, d) else None
+    if bound != d and not at_least_where(bound, 0, d):
+        return None
+    return bound if at_least_where(d, bound, d) else minimum(bound, d)
 
 
 def _slice(attributes: Attributes, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
