@@ -51,7 +51,7 @@ def stays_in_range(*counts: Ref) -> bool:
 
 equation(
     "count_from_sum",
-    "Range(a, b, s) + k == Range(a + k, b + k, s)",
+    "Range(a, b, s, **p) + k == Range(a + k, b + k, s, **p)",
     "integers: k.dtype.is_integer",
     "one number: k.rank == 0",
     "sums do not wrap around: stays_in_range(k, a, b)",
