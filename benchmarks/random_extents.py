@@ -73,6 +73,12 @@ def scalar(g: Growing, n: str) -> str:
     )
 
 
+def counted(g: Growing, n: str) -> str:
+    """The numbers from 0 up to another."""
+    zero, one = (g.constant(np.array(v, np.int64)) for v in (0, 1))
+    return one_op(g, "Range", zero, n, one)
+
+
 def some_axis(g: Growing, x: str) -> int:
     return g.d.integer(0, g.visible[x].ndim - 1)
 

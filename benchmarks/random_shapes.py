@@ -9,6 +9,7 @@ import numpy as np
 from benchmarks.model_parts import Refused
 from benchmarks.random_extents import (
     calculated,
+    counted,
     extent,
     extents_of,
     filling,
@@ -125,14 +126,13 @@ def _counted(g: Growing, x: str) -> None:
     """Places along an axis: looked up in a table, compared to a mask, or turned into angles."""
     d, rank, axis = g.d, g.visible[x].ndim, some_axis(g, x)
     n = scalar(g, extent(g, x, axis))
-    zero, one = (g.constant(np.array(v, np.int64)) for v in (0, 1))
-    places = one_op(g, "Range", zero, n, one)
+    places = counted(g, n)
     kind = d.integer(0, 3)
     if kind == 0:
         table = g.constant(d.floats((64, *([3] if d.chance() else []))))
         one_op(g, "Gather", table, places)
     elif kind == 1:
-        other = one_op(g, "Range", zero, scalar(g, calculated(g, x, some_axis(g, x))), one)
+        other = counted(g, scalar(g, calculated(g, x, some_axis(g, x))))
         grid = [one_op(g, "Unsqueeze", v, ints(g, i)) for v, i in ((places, 0), (other, 1))]
         mask = one_op(g, d.choose(("Less", "LessOrEqual", "Equal")), *(grid if d.chance() else grid[::-1]))
         values = (number(g, v) for v in (0, d.choose((-np.inf, -1e4, 1))))
@@ -244,7 +244,7 @@ def _attended(g: Growing, x: str) -> None:
     )
     if d.chance():
         n = scalar(g, extent(g, x, rank - 2))
-        places = one_op(g, "Range", *(g.constant(np.array(0, np.int64)), n, g.constant(np.array(1, np.int64))))
+        places = counted(g, n)
         ahead = one_op(
             g, "Less", one_op(g, "Unsqueeze", places, ints(g, 1)), one_op(g, "Unsqueeze", places, ints(g, 0))
         )

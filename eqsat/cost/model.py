@@ -149,13 +149,18 @@ def _turns_inside(work: Work) -> int:
     return 2 if facts.rows is Rows.ALONG and work.attributes.get("axis", -1) not in (-1, x.rank - 1) else 0
 
 
+def static_shape(type: Type | None) -> tuple[int, ...] | None:
+    """The shape; ``None`` where it is not known, or there is no tensor."""
+    if not isinstance(type, TensorType) or type.shape is None:
+        return None
+    extents = tuple(d for d in type.shape if isinstance(d, int))
+    return extents if len(extents) == len(type.shape) else None
+
+
 def _scatters(work: Work) -> bool:
     """Whether a kernel is a Transpose that moves elements one by one, in many times what two take that do not."""
-    x = work.types[0] if work.operators == ("Transpose",) else None
-    shape = x.shape if isinstance(x, TensorType) else None
-    if shape is None or not all(isinstance(d, int) for d in shape):
-        return False
-    return way_of(work.attributes.get("perm", ()), [int(d) for d in shape]) == "scattered"
+    shape = static_shape(work.types[0]) if work.operators == ("Transpose",) else None
+    return shape is not None and way_of(work.attributes.get("perm", ()), shape) == "scattered"
 
 
 def _kernels(work: Work, target: Target) -> float:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from eqsat.cost.model import IMAGE, Work, total_bytes
+from eqsat.cost.model import IMAGE, Work, static_shape, total_bytes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.traits import Rows
@@ -108,7 +108,7 @@ def _without_vectors(
 
 def _rows_looked_up(types: list[Type | None], tables: Mapping[int, int]) -> list[Type | None]:
     for index, which in tables.items():
-        table, shape, rows = types[index], _static(types[index]), _static(types[which])
+        table, shape, rows = types[index], static_shape(types[index]), static_shape(types[which])
         if isinstance(table, TensorType) and shape and rows is not None:
             types[index] = TensorType(table.dtype, (min(shape[0], max(math.prod(rows), 1)), *shape[1:]))
     return types
@@ -122,7 +122,7 @@ def _again(work: Work, types: Sequence[Type | None], results: Sequence[Type]) ->
 
 def _flattened(work: Work) -> Work:
     """The same elements along one axis, or two where operands repeat along the first; as it is where they repeat otherwise."""
-    shapes = [_static(t) for t in (*work.types, *work.results)]
+    shapes = [static_shape(t) for t in (*work.types, *work.results)]
     full = shapes[-1]
     if full is None or any(s is None for s, t in zip(shapes, work.types, strict=False) if t is not None):
         return work
@@ -141,7 +141,7 @@ def _flattened(work: Work) -> Work:
     def flat(type: Type | None) -> Type | None:
         if not isinstance(type, TensorType):
             return type
-        extent = math.prod(_static(type) or ())
+        extent = math.prod(static_shape(type) or ())
         return TensorType(type.dtype, whole if extent == math.prod(full) else () if extent == 1 else (inner,))
 
     results = [flat(t) or t for t in work.results]
@@ -150,8 +150,8 @@ def _flattened(work: Work) -> Work:
 
 def _cut_in_rows(work: Work) -> Work:
     """A Split with its axis the last of two."""
-    shape = _static(work.types[0])
-    results = [_static(t) for t in work.results]
+    shape = static_shape(work.types[0])
+    results = [static_shape(t) for t in work.results]
     if not shape or not all(results):
         return work
     outer = math.prod(shape[: int(work.attributes.get("axis", 0)) % len(shape)])
@@ -160,7 +160,7 @@ def _cut_in_rows(work: Work) -> Work:
 
     def rows(type: Type | None) -> TensorType:
         assert isinstance(type, TensorType)
-        return TensorType(type.dtype, (outer, math.prod(_static(type) or ()) // outer))
+        return TensorType(type.dtype, (outer, math.prod(static_shape(type) or ()) // outer))
 
     found = _again(work, [rows(work.types[0]), *work.types[1:]], [rows(t) for t in work.results])
     return replace(found, attributes=Attributes({"axis": -1}))
@@ -168,7 +168,7 @@ def _cut_in_rows(work: Work) -> Work:
 
 def _stretches_moved(work: Work) -> float:
     """How many stretches of elements a Transpose moves: as many as there are elements if the last axis moves."""
-    shape: tuple[int, ...] = _static(work.types[0]) or ()
+    shape: tuple[int, ...] = static_shape(work.types[0]) or ()
     perm: tuple[int, ...] = work.attributes.get("perm", ())
     if len(perm) != len(shape):
         return math.prod(shape)
@@ -180,7 +180,7 @@ def _stretches_moved(work: Work) -> float:
 
 def _stretches_padded(work: Work) -> float:
     """How many stretches of elements a Pad copies: rows of the last axis that grows, with all behind it."""
-    before, after = _static(work.types[0]), _static(work.results[0])
+    before, after = static_shape(work.types[0]), static_shape(work.results[0])
     if before is None or after is None:
         return 1.0
     grown = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
@@ -190,7 +190,7 @@ def _stretches_padded(work: Work) -> float:
 def _laid_out(work: Work) -> float:
     """How many elements of windows a convolution of volumes writes side by side before it multiplies them; those of images are
     computed in place."""
-    image, weights, written = map(_static, (*work.types[:2], work.results[0]))
+    image, weights, written = map(static_shape, (*work.types[:2], work.results[0]))
     if image is None or weights is None or written is None or len(image) <= IMAGE or max(weights[2:]) == 1:
         return 0.0
     return math.prod(written[2:]) * image[0] * image[1] * math.prod(weights[2:])
@@ -198,7 +198,7 @@ def _laid_out(work: Work) -> float:
 
 def _rows_normalised(work: Work) -> float:
     """How many rows there are, along whichever axis; those that end within a vector count twice."""
-    shape = _static(work.types[0])
+    shape = static_shape(work.types[0])
     if not shape:
         return 1.0
     extent = shape[int(work.attributes.get("axis", -1))]
@@ -207,7 +207,7 @@ def _rows_normalised(work: Work) -> float:
 
 def _with_heads(work: Work) -> Work:
     """Queries with their heads apart, and operations for each score."""
-    queries, written = work.types[0], _static(work.results[0])
+    queries, written = work.types[0], static_shape(work.results[0])
     if not isinstance(queries, TensorType) or not written:
         return work
     heads = int(work.attributes.get(_HEADS[work.operators[0]], 0)) if len(written) == 3 else 1
@@ -216,11 +216,3 @@ def _with_heads(work: Work) -> Work:
     size = max(written[-1] // heads, 1)
     apart = TensorType(queries.dtype, (*written[:-1], heads, size)) if len(written) == 3 else queries
     return replace(work, types=(apart, *work.types[1:]), flops=work.flops * (1.0 + _SCORE / (4.0 * size)))
-
-
-def _static(type: Type | None) -> tuple[int, ...] | None:
-    """The shape; ``None`` where it is not known, or there is no tensor."""
-    if not isinstance(type, TensorType) or type.shape is None:
-        return None
-    extents = tuple(d for d in type.shape if isinstance(d, int))
-    return extents if len(extents) == len(type.shape) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -120,7 +119,7 @@ def load_target(name: str) -> Target:
     path = _FOLDER / f"{name}.toml"
     if name not in target_names():
         raise OptionError(f"target {name!r} does not exist; {choices(name, target_names())}, or a PATH.toml")
-    return parse_target(name, tomllib.loads(path.read_text("utf-8")))
+    return parse_target(name, read_target_file(path))
 
 
 def as_target(target: str | Path | Target) -> Target:
@@ -157,7 +156,7 @@ def _extended(name: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
         return data
     if base not in target_names():
         raise OptionError(f"target {name!r}: extends: target {base!r} does not exist; {choices(base, target_names())}")
-    below = dict(_extended(base, tomllib.loads((_FOLDER / f"{base}.toml").read_text("utf-8"))))
+    below = dict(_extended(base, read_target_file(_FOLDER / f"{base}.toml")))
     if "more_templates" in below:
         below["templates"] = [*below.get("templates", ()), *below.pop("more_templates")]
     return {**below, **data}
