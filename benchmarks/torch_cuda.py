@@ -35,9 +35,10 @@ from benchmarks.torch_models import (
     finished,
     largest_error,
     milliseconds,
+    parsed,
     placed,
 )
-from benchmarks.torch_runtimes import parsed, parser_of, print_ratios, sizes_of
+from benchmarks.torch_runtimes import parser_of, print_ratios, sizes_of
 
 COLUMNS = ("torch", "inductor", "inductor, ours")
 _INDUCTOR, _OURS = 1, 2

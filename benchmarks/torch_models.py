@@ -178,6 +178,9 @@ _OF_TORCHVISION = """convnext_tiny densenet121 efficientnet_b0 mnasnet0_5 mobile
 PICTURE_MODELS = {"timm": _OF_TIMM.split(), "torchvision": _OF_TORCHVISION.split()}
 """Models of other libraries; of timm those that it has for tests: of few, narrow layers."""
 
+KNOWN = (*MODELS, *(f"{library}/{name}" for library, names in PICTURE_MODELS.items() for name in names))
+"""Names of all models, as `build` takes them."""
+
 WIDTHS = (
     {
         "hidden_size",
@@ -204,7 +207,7 @@ def _times(factor: float, value: Any) -> Any:
     return [_times(factor, v) for v in value] if isinstance(value, list) else int(factor * value)
 
 
-def _picture_model(library: str, name: str) -> tuple[Any, Callable[[int, int], Inputs]]:
+def _picture_model(library: str, name: str, image: int) -> tuple[Any, Callable[[int, int], Inputs]]:
     """A model of images and what draws a batch of them."""
     import torch
 
@@ -217,7 +220,7 @@ def _picture_model(library: str, name: str) -> tuple[Any, Callable[[int, int], I
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None)
-        extent = IMAGE
+        extent = image
     return model.eval(), lambda batch, length: {"x": torch.randn(batch, 3, extent, extent)}
 
 
@@ -231,7 +234,7 @@ def build(name: str, layers: int, hidden: int = 0, image: int = IMAGE) -> tuple[
     torch.manual_seed(0)
     library, _, kind = name.rpartition("/")
     if library:
-        return _picture_model(library, kind)
+        return _picture_model(library, kind, image)
     import transformers
 
     found = MODELS[name]
@@ -336,18 +339,22 @@ def measure(name: str, layers: int, sizes: tuple[Sizes, ...], runs: int, device:
     return well
 
 
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """What was given. Ends the program where a model is not known."""
+    given = parser.parse_args()
+    if unknown := set(given.models).difference(KNOWN):
+        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(KNOWN)}")
+    return given
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = [*MODELS, *(f"{library}/{name}" for library, names in PICTURE_MODELS.items() for name in names)]
-    parser.add_argument("models", nargs="*", default=known, metavar="MODEL", help=", ".join(known))
+    parser.add_argument("models", nargs="*", default=KNOWN, metavar="MODEL", help=", ".join(KNOWN))
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--time", type=int, default=5, metavar="RUNS", help="timed runs of each")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=TOLERANCES)
-    given = parser.parse_args()
-    unknown = set(given.models).difference(known)
-    if unknown:
-        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}")
+    given = parsed(parser)
     import torch
 
     torch.backends.cudnn.allow_tf32 = False  # of which convolutions on GPUs are otherwise computed

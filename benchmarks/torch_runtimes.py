@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.torch_models import MODELS, TOLERANCES, build, fallbacks_of, largest_error, milliseconds
+from benchmarks.torch_models import KNOWN, MODELS, TOLERANCES, build, fallbacks_of, largest_error, milliseconds, parsed
 
 COLUMNS = ("torch", "torch, ours", "inductor", "inductor, ours", "ort", "ort, ours")
 _INDUCTOR, _INDUCTOR_OURS, _DEFAULT = 2, 3, 5
@@ -111,23 +111,15 @@ def print_ratios(title: str, ratios: Mapping[str, float]) -> None:
 
 
 def parser_of(description: str | None, *, runs: int) -> argparse.ArgumentParser:
-    """Arguments that say which models of `MODELS` are measured, of what sizes and how often."""
+    """Arguments that say which models of `MODELS` are measured, by default those of transformers, of what sizes and how often."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("models", nargs="*", default=[*MODELS], metavar="MODEL", help=", ".join(KNOWN))
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=256, help="extent of the hidden values")
     parser.add_argument("--image", type=int, default=224, help="extent of images")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--runs", type=int, default=runs)
     return parser
-
-
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What was given. Ends the program where a model is not known."""
-    given = parser.parse_args()
-    if unknown := set(given.models) - set(MODELS):
-        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(MODELS)}")
-    return given
 
 
 def sizes_of(given: argparse.Namespace) -> dict[str, int]:
