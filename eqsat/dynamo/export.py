@@ -48,8 +48,10 @@ def export_captured(
     """
     shapes = (tuple({k: _dimension(e) for k, e in found.items()} for found in captured.symbols),) if symbolic else None
     with torch.no_grad(), exporting("captured by Dynamo"):
+        # Torch marks tensors that its own graphs return, and extents that are marked are symbols, whatever is asked for.
+        unmarked = tuple(t.detach() for t in tensors)
         exported = torch.export.export(
-            _Bound(captured, weights, integers), tuple(tensors), dynamic_shapes=shapes, strict=False
+            _Bound(captured, weights, integers), unmarked, dynamic_shapes=shapes, strict=False
         )
         # Only a functional program says what it writes to.
         functional = exported.run_decompositions({}) if _writes(exported) else exported

@@ -238,7 +238,7 @@ def _compare(captured: Captured, expected: Sequence[Any], found: Sequence[Any]) 
         finite = torch.isfinite(a)
         if not a.is_floating_point() or not finite.any():
             continue
-        scale = float(a[finite].abs().max())
+        scale = max(float(a[finite].abs().max()), 1e-6, torch.finfo(a.dtype).tiny)
         worst = float((a.double() - b.double())[finite].abs().nan_to_num(torch.inf).max())
-        if worst > _far(a) * max(scale, 1e-6):
+        if worst > _far(a) * scale:
             raise UnsupportedError(f"its output {node.name} differs from PyTorch's by {worst:.3g}, of {scale:.3g}")

@@ -15,6 +15,8 @@ pytest.importorskip("onnxscript")
 
 from eqsat.backends.consumer import newest_opset  # noqa: E402
 from eqsat.dynamo import FallbackWarning, backend, eqsat  # noqa: E402
+from eqsat.dynamo.captured import read_captured  # noqa: E402
+from eqsat.dynamo.export import export_captured  # noqa: E402
 from eqsat.dynamo.program import Settings  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::eqsat.dynamo.FallbackWarning")
@@ -451,3 +453,25 @@ def test_attention_is_exported_whole_or_in_steps(heads: int) -> None:
     mask = torch.rand(2, 1, 8, 8) < 0.5
     compiled = _compiled(lambda *given: attention(*given[:3], attn_mask=given[3]), runtime="eager")
     _same(compiled(q, k, v, mask), attention(q, k, v, attn_mask=mask))
+
+
+def test_a_unit_below_the_normal_numbers_is_no_difference() -> None:
+    x = torch.full(
+        (4,), 0.498, dtype=torch.float16
+    )  # 6e-8 * x is above half of the least number, and 6e-8 rounded, times x, below
+    found = torch.compile(lambda x: x * 6e-8, backend=eqsat, options={"runtime": "eager"})(x)
+    assert (found - 6e-8 * x).abs().max() <= 2**-24
+
+
+def test_extents_of_one_size_are_numbers_where_torch_has_marked_them() -> None:
+    exported: list[Any] = []
+
+    def export(module: Any, examples: Any) -> Any:
+        x = torch.randn(3, 8)
+        torch._dynamo.maybe_mark_dynamic(x, 0)  # as Inductor does what it returns
+        exported.append(export_captured(read_captured(module, examples, 0), [], [x], {}, symbolic=False))
+        return module.forward
+
+    torch.compile(torch.relu, backend=export)(torch.randn(3, 8))
+    (value,) = [n.meta["val"] for n in exported[0].graph.nodes if n.op == "placeholder"]
+    assert all(type(extent) is int for extent in value.shape)
