@@ -5,10 +5,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.torch_export import exporting
+
+
+class _Exportable(TorchFunctionMode):
+    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.isfinite, Tensor.isfinite):
+            (x,) = args
+            return x - x == 0  # infinities and NaN leave NaN
+        return func(*args, **kwargs or {})
 
 
 class _Bound(torch.nn.Module):
@@ -28,7 +39,8 @@ class _Bound(torch.nn.Module):
         given |= {i: getattr(self, f"weight_{i}") for i in self.captured.weights}
         given |= {i: tensors[k].shape[axis] for i, (k, axis) in self.captured.sizes.items()}
         given |= self.integers
-        outputs = self.graph(*(given[i] for i in sorted(given)))
+        with _Exportable():
+            outputs = self.graph(*(given[i] for i in sorted(given)))
         return tuple(outputs[k] for k in self.kept)
 
 

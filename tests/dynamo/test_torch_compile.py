@@ -475,3 +475,10 @@ def test_extents_of_one_size_are_numbers_where_torch_has_marked_them() -> None:
     torch.compile(torch.relu, backend=export)(torch.randn(3, 8))
     (value,) = [n.meta["val"] for n in exported[0].graph.nodes if n.op == "placeholder"]
     assert all(type(extent) is int for extent in value.shape)
+
+
+def test_what_is_finite_in_half_precision_is_exported() -> None:
+    """Encoders of transformers ask for it in half precision alone."""
+    x = torch.tensor([1.0, torch.inf, torch.nan, 3.0], dtype=torch.float16)
+    for function in (torch.isfinite, lambda x: (2 * x).isfinite()):
+        _same(_compiled(function, runtime="eager")(x), torch.isfinite(x))
