@@ -64,11 +64,12 @@ def as_onnx(
 def _options_for(values: Sequence[Any], opset: int | None) -> dict[str, Any]:
     """Options of torch's exporter for a model of these inputs and weights.
 
-    Opset 22 is the first in which convolutions and pools take bfloat16, and the exporter's own optimiser makes weights float32
-    where it folds a batch norm into a convolution of bfloat16 (onnxscript 0.7).
+    Opset 22 is the first in which convolutions and pools take bfloat16. Where the exporter's own optimiser folds a batch norm
+    into a convolution, it makes weights of bfloat16 float32, and rounds those of float16 three times (onnxscript 0.7).
     """
-    half = any(str(getattr(v, "dtype", "")) == "torch.bfloat16" for v in values)
-    return {"opset_version": max(opset or 0, 22), "optimize": False} if half else {"opset_version": opset}
+    types = {str(getattr(v, "dtype", "")) for v in values}
+    least = {"opset_version": max(opset or 0, 22) if "torch.bfloat16" in types else opset}
+    return least | ({"optimize": False} if types & {"torch.bfloat16", "torch.float16"} else {})
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:

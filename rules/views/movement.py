@@ -75,6 +75,20 @@ def holds_all(dtype: DType, *bounds: Ref | None) -> bool:
     return all(b is not None and info.min <= int(b.value.reshape(())) <= info.max for b in bounds)
 
 
+def is_of(dtype: DType, value: Ref) -> bool:
+    """Whether all elements of a constant are values of another element type."""
+    if dtype not in PLAIN:
+        return False
+    with np.errstate(all="ignore"):
+        there_and_back = value.value.astype(dtype.numpy).astype(value.dtype.numpy)
+    return np.array_equal(there_and_back, value.value, equal_nan=value.dtype.is_float)
+
+
+def compares(op: Operator) -> bool:
+    """Whether an operator says how two numbers compare."""
+    return op.traits.truth and op.traits.operands == 2 and not op.traits.truths
+
+
 def runs_forward(data: Ref, starts: Ref, axes: Ref | None, steps: Ref | None) -> bool:
     """Whether a Slice runs forward through axes of known extent."""
     which = range(starts.value.size) if axes is None else axes.value
@@ -176,6 +190,28 @@ def _cast(op: str) -> None:
     equation(f"widen_before_{name}", text, kernels("x", *HALVES), *where, source=ELEMENTS)
     text = f"{op}(Cast(x, **c){others}, **a) == Cast({op}(x{others}, **a), **c)"
     equation(f"narrow_behind_{name}", text, kernels("x", DType.FLOAT), TO_HALF, *where, source=ELEMENTS)
+
+
+def _close(d: Sampler) -> dict[str, Any]:
+    """What is compared is the constant or so close to it that half precision cannot tell."""
+    source, to = d.choose((("float16", "float32"), ("int8", "float32"), ("float32", "float16"), ("float32", "float32")))
+    k, beside = d.choose((1.0, -3.0)), 2.0**-12
+    x = k + d.choose((-1, 1)) * (1 if source == "int8" else beside) * d.booleans(d.shape())
+    return {"x": fixed(x, source), "k": fixed(k + beside * d.chance(0.4), to), "c": {"to": int(DType.of(to))}}
+
+
+@for_each_operator(compares)
+def _compared(op: str) -> None:
+    """Exporters widen what they compare in half precision. A constant is not stored wide, and so not known behind its cast."""
+    equation(
+        f"{op.lower()}_before_widening".replace("orequal", "_or_equal"),
+        f"{op}(Cast(x, **c), k) == {op}(x, Cast(k, to=int(x.dtype)))",
+        constant("x", "k"),
+        "the cast is lossless: is_lossless(x.dtype, k.dtype)",
+        "k is of the narrow type: is_of(x.dtype, k)",
+        source="inclusion of the value sets of element types",
+        sample=_close,
+    )
 
 
 equation(

@@ -302,15 +302,16 @@ def test_loop_with_nested_bodies() -> None:
 def test_sequences_and_custom_domains() -> None:
     nodes = [
         node("SequenceConstruct", ["x", "x"], ["s"]),
-        node("ConcatFromSequence", ["s"], ["c"], axis=0),
+        node("SequenceAt", ["s", "i"], ["c"]),
         node("TransposeMatMul", ["c", "c"], ["y"], domain="com.microsoft", transB=1, alpha=0.5),
     ]
-    source = model(nodes, {"x": X})
+    feeds = {"x": X, "i": np.array(1)}
+    source = model(nodes, feeds)
     source.opset_import.add(domain="com.microsoft", version=1)
     graph = load_onnx(source)
     assert isinstance(graph.type_of("s"), OpaqueType)
     assert graph.nodes[2].opaque == "domain com.microsoft"
-    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+    assert_same(run(source, feeds), run(to_model(graph), feeds))
 
 
 def _product_by_packed_weights(*order: str, **how: int) -> Graph:

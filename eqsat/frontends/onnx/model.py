@@ -106,7 +106,7 @@ def _graph_of(
             continue
     assert reader is not None
     envelope = _envelope(model, opset, dims, defaults, reader, files)
-    return Graph(
+    graph = Graph(
         tuple(reader.nodes),
         tuple(inputs),
         outputs,
@@ -116,6 +116,7 @@ def _graph_of(
         envelope,
         spread_to_parts(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
     )
+    return graph.pruned()  # of sequences that tensors have taken the place of
 
 
 def _raw_nodes(

@@ -10,6 +10,7 @@ import numpy as np
 from eqsat.errors import EqsatError, ShapeError
 from eqsat.frontends.onnx.bodies import ReadGraph, read_body
 from eqsat.frontends.onnx.nodes import RawNode, read_attributes, read_opaque_attributes
+from eqsat.frontends.onnx.sequences import Sequences
 from eqsat.frontends.onnx.subgraphs import captures_of
 from eqsat.frontends.onnx.tensors import ExternalFiles
 from eqsat.frontends.onnx.types import infer_at_opset
@@ -59,6 +60,7 @@ class Reader:
         self._read_graph = read_graph
         self._small: dict[str, np.ndarray | None] = {}
         self._lists: dict[str, np.ndarray] = {}
+        self._sequences = Sequences(self)
 
     # what versions.upgrade asks
 
@@ -107,11 +109,13 @@ class Reader:
     def _understood(self, raw: RawNode) -> Sequence[Node] | str:
         """The nodes at our opset that mean what ``raw`` does, or why there are none."""
         reason = self._why_opaque(raw)
-        if reason:
+        if reason and not _is_of_sequences(raw):
             return reason
         attributes = read_attributes(raw.proto.attribute, self._files, self._pool, raw.label)
         if isinstance(attributes, str):
             return attributes
+        if reason:
+            return self._sequences.read(Node(raw.op, raw.inputs, raw.outputs, attributes)) or reason
         inputs = raw.inputs
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]
@@ -165,7 +169,7 @@ class Reader:
             return "control flow"
         if any(isinstance(self.type_of(i), OpaqueType) for i in raw.inputs if i):
             return "input is no tensor"
-        if raw.op.startswith(("Sequence", "Optional")) or raw.op in ("SplitToSequence", "ConcatFromSequence"):
+        if _is_of_sequences(raw) or raw.op.startswith("Optional"):
             return "sequence or optional value"
         return ""
 
@@ -275,3 +279,9 @@ def _merge(own: Type, stored: Type) -> Type:
             raise StaleTypes  # the dimension was made symbolic after the types were stored
         shape.append(theirs if fresh else mine)
     return replace(own, dtype=own.dtype or stored.dtype, shape=tuple(shape))
+
+
+def _is_of_sequences(raw: RawNode) -> bool:
+    """Whether a node makes a sequence of tensors, or takes one."""
+    named = raw.op.startswith("Sequence") or raw.op in ("SplitToSequence", "ConcatFromSequence")
+    return named and not raw.domain and not raw.has_body
