@@ -45,8 +45,8 @@ def as_onnx(
         return _model_of(source)
     if isinstance(source, torch.export.ExportedProgram):
         with exporting(name):
-            given = _options_for([n.meta.get("val") for n in source.graph.find_nodes(op="placeholder")], opset)
-            return _model_of(torch.onnx.export(source, dynamo=True, verbose=False, **given))
+            values = [n.meta.get("val") for n in source.graph.find_nodes(op="placeholder")]
+            return _model_of(_export(source, values=values, opset=opset))
     if not isinstance(source, torch.nn.Module):
         raise ModelError(f"model: of PyTorch, expected a Module, an ExportedProgram or an ONNXProgram, got {name}")
     module = getattr(source, "_orig_mod", source)  # what torch.compile returns has the module inside
@@ -55,21 +55,30 @@ def as_onnx(
     if module.training:
         raise ModelError(f"module {name}: is in training mode; call its eval() first")
     arguments, named = _arguments(example_inputs, name)
-    options = _options_for([*module.parameters(), *arguments, *named.values()], opset)
-    given = {"kwargs": named, "dynamic_shapes": dynamic_shapes, **options}
+    values = [*module.parameters(), *arguments, *named.values()]
     with exporting(name), torch.no_grad():
-        return _model_of(torch.onnx.export(module, arguments, dynamo=True, verbose=False, **given))
+        given = {"kwargs": named, "dynamic_shapes": dynamic_shapes, "values": values, "opset": opset}
+        return _model_of(_export(module, arguments, **given))
 
 
-def _options_for(values: Sequence[Any], opset: int | None) -> dict[str, Any]:
-    """Options of torch's exporter for a model of these inputs and weights.
+def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | None, **options: Any) -> Any:
+    """What torch's exporter makes of a module or a program, whose inputs and weights are ``values``.
 
-    Opset 22 is the first in which convolutions and pools take bfloat16. Where the exporter's own optimiser folds a batch norm
-    into a convolution, it makes weights of bfloat16 float32, and rounds those of float16 three times (onnxscript 0.7).
+    Opset 22 is the first in which convolutions and pools take bfloat16. In half precision constants are folded and nothing else:
+    the exporter's own optimiser folds batch norms into convolutions, where it rounds weights of float16 three times, and makes
+    those of bfloat16 float32 (onnxscript 0.7).
     """
+    import torch
+    from onnxscript.optimizer import fold_constants
+
     types = {str(getattr(v, "dtype", "")) for v in values}
-    least = {"opset_version": max(opset or 0, 22) if "torch.bfloat16" in types else opset}
-    return least | ({"optimize": False} if types & {"torch.bfloat16", "torch.float16"} else {})
+    half = not types.isdisjoint({"torch.bfloat16", "torch.float16"})
+    opset = max(opset or 0, 22) if "torch.bfloat16" in types else opset
+    given = {"opset_version": opset, **({"optimize": False} if half else {}), **options}
+    program = torch.onnx.export(source, *arguments, dynamo=True, verbose=False, **given)
+    if half:
+        fold_constants(program.model, onnx_shape_inference=True)
+    return program
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
