@@ -42,9 +42,6 @@ from benchmarks.torch_runtimes import parser_of, print_ratios, sizes_of
 
 COLUMNS = ("torch", "inductor", "inductor, ours")
 _INDUCTOR, _OURS = 1, 2
-MOST_SECONDS = 300
-"""How long a process waits for the others before it times its models."""
-
 Call = Callable[[], Any]
 
 
@@ -154,6 +151,7 @@ class Work:
     runs: int
     options: dict[str, Any]
     threads: int
+    wait: float
     ready: Any
     turn: Any
     found: Any
@@ -174,8 +172,8 @@ class Work:
                     models.append(compiled(name, self.sizes, self.length, dtype, self.options))
                 except Exception:  # the others may work
                     self.found.put((name, traceback.format_exc()))
-            with contextlib.suppress(threading.BrokenBarrierError):  # another process has died
-                self.ready.wait(MOST_SECONDS)
+            with contextlib.suppress(threading.BrokenBarrierError):  # another process has died, or takes longer
+                self.ready.wait(self.wait)
             with self.turn:
                 for model in models:
                     try:
@@ -212,6 +210,9 @@ def main() -> int:
     parser.add_argument("--dtype", default="float16", choices=TOLERANCES)
     parser.add_argument("--names", action="store_true", help="list the kernels, too")
     parser.add_argument("--target", help="of the optimiser; by default the one that suits the device")
+    parser.add_argument(
+        "--wait", type=float, default=300, help="seconds that models wait for others to be compiled, too"
+    )
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     given = parsed(parser)
     context = multiprocessing.get_context("spawn")
@@ -223,6 +224,7 @@ def main() -> int:
         given.runs,
         {"verify": False, **({"target": given.target} if given.target else {})},
         max(1, (os.cpu_count() or 1) // count),
+        given.wait,
         context.Barrier(count),
         context.Lock(),
         found := context.Queue(),

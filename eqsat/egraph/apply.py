@@ -90,6 +90,26 @@ class RuleApplier:
         except Exception as error:
             raise FailedRuleError(rule.name, error) from error
 
+    def leave_out(self, pending: Pending) -> None:
+        """Takes out of what is loaded for patterns the e-nodes that tell them nothing. A literal may have thousands, as the zeros have
+        with which the norms of models start, and there are patterns that match pairs of them."""
+        for constructor, rows in list(pending.nodes.items()):
+            pending.nodes[constructor] = [row for row in rows if not self._tells_nothing(row[0], row[2:])]
+            if not pending.nodes[constructor]:
+                del pending.nodes[constructor]
+
+    def _tells_nothing(self, handle: int, children: Sequence[int]) -> bool:
+        """Whether an e-node is computed, and in an e-class that needs no patterns, or zero without any conversion."""
+        egraph = self._egraph
+        value = egraph.known.small_value(egraph.find(handle)) if children else None
+        if value is None:
+            return False
+        if self._needs_none(egraph.find(handle)):
+            return True
+        dtype = egraph.full_type_of(handle).dtype
+        alike = all(c and egraph.full_type_of(c).dtype is dtype for c in children)
+        return alike and not self._literals and not value.any()
+
     def _needs_none(self, root: int) -> bool:
         """Whether an e-class is a literal of which no other spelling tells anything: what is equal to it is the same literal.
         Only what it was converted from, from another element type, is not to be seen in it.

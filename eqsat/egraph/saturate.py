@@ -102,6 +102,7 @@ def saturate(
         while True:
             egraph.known.propagate()
             pending, egraph.pending = egraph.pending, Pending()
+            applier.leave_out(pending)
             merges, found = engine.step(pending)
             iteration += 1
             for handle, smaller in sorted(merges.items()):
