@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.egraph.enode import CONSTANT, ENode
 from eqsat.egraph.intervals import Interval, bound_elements, merge_bounds
-from eqsat.egraph.overflow import Marked
+from eqsat.egraph.overflow import Marked, overflowed
 from eqsat.egraph.undefined import undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
@@ -205,8 +205,8 @@ class KnownValues:
         keeps in single."""
         if definition.combines(node.attributes):
             return True
-        finite = all(o is None or is_finite(o[0]) for o in map(self._operand, children))
-        return finite and array.dtype.itemsize < 4 and not definition.traits.converts
+        narrow = array.dtype.itemsize < 4 and not definition.traits.converts
+        return narrow and overflowed(node.key, node.attributes, [*map(self._operand, children)], array) is not None
 
     def _operand(self, cls: int) -> Marked | None:
         """The elements of a class, if they are few, and which of them are left open; ``None`` where they are not known."""
