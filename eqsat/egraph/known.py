@@ -57,7 +57,7 @@ class KnownValues:
 
     def __init__(self, egraph: EGraph, *, fold_inexact: bool) -> None:
         self._egraph: EGraph = weakref.proxy(egraph)  # which has this one: no circle that only the collector ends
-        self._fold_inexact = fold_inexact
+        self.fold_inexact = fold_inexact
         self.constants: dict[int, tuple[int, int]] = {}
         self._age = 0
         self._values: dict[int, np.ndarray] = {}
@@ -164,7 +164,7 @@ class KnownValues:
         if static is None:
             if not all(c == 0 or c in self.constants or c in self._partly for c in children):
                 return False
-            if (not exact and not self._fold_inexact) or self._is_disputed(definition, node, children):
+            if (not exact and not self.fold_inexact) or self._is_disputed(definition, node, children):
                 return False
         if node.outputs != 1:
             return self._fold_tuple(handle, exact)
