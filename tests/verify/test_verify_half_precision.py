@@ -221,6 +221,16 @@ def test_weights_are_quantised_by_the_runtime_which_divides_in_single_precision(
     assert "QuantizeLinear" in result.report.operators_after
 
 
+@pytest.mark.parametrize("attributes", [{}, {"precision": 1}, {"precision": 10}])
+def test_quotients_are_rounded_to_half_precision_before_they_are_quantised_unless_told(attributes: Any) -> None:
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float16", (1200,)))
+    quantised = b.op("QuantizeLinear", x, b.constant(0.1, "float16"), b.constant(128, "uint8"), **attributes)
+    graph = b.finish({"y": quantised, "z": b.op("Tanh", x)})
+    feeds = {"x": (np.arange(1200) / 64).astype(np.float16)}
+    assert np.array_equal(session_of(graph).run(feeds)["y"], interpret(graph, feeds)["y"])
+
+
 def test_constants_that_are_folded_may_have_been_computed_in_more_digits() -> None:
     """At no level does ONNX Runtime round 1000 between the operators here, of which the whole is 999.756 in single precision."""
     b = GraphBuilder()
