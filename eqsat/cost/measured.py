@@ -3,7 +3,7 @@
 A kernel of one operator costs, in this order: the timing of the very same operator, element types, variant and shapes; the law of
 its family (`eqsat.cost.families`) times a correction, the timings of the nearest kernels of the family over what the law says of
 them; the law of a coarser family (the operator with any element types, then all operators of its kind); the target's roofline
-and launch. The correction fades out where no kernel of about that size (a factor of four) was timed. What computes in half
+and launch. The correction fades out where no kernel of about that size (a factor of four) was timed. What is in half
 precision costs what it does in single precision unless it was timed.
 
 Splitting the channels of an image costs several reorderings more: convolutions run on blocks of channels. A value beside one

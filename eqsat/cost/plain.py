@@ -88,10 +88,9 @@ def plain(work: Work) -> Work:
 
 
 def in_single(work: Work) -> Work:
-    """A kernel that computes in half precision as the one in single precision that runtimes have in its place, between casts; the
-    kernel itself if it moves or converts elements, or has no half precision."""
-    traits = traits_of(work.operators[0], work.attributes)
-    if traits.moves or traits.converts:
+    """A kernel of half precision as the one in single precision that runtimes have in its place, between casts, or that moves
+    elements in the same way; the kernel itself if it converts elements, or has no half precision."""
+    if traits_of(work.operators[0], work.attributes).converts:
         return work
     halves = [t for t in (*work.types, *work.results) if isinstance(t, TensorType) and t.dtype in HALVES]
     if not halves:
