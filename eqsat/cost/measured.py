@@ -3,7 +3,8 @@
 A kernel of one operator costs, in this order: the timing of the very same operator, element types, variant and shapes; the law of
 its family (`eqsat.cost.families`) times a correction, the timings of the nearest kernels of the family over what the law says of
 them; the law of a coarser family (the operator with any element types, then all operators of its kind); the target's roofline
-and launch. The correction fades out where no kernel of about that size (a factor of four) was timed.
+and launch. The correction fades out where no kernel of about that size (a factor of four) was timed. What is in half
+precision costs what it does in single precision unless it was timed.
 
 Splitting the channels of an image costs several reorderings more: convolutions run on blocks of channels. A value beside one
 number costs more if axes of extent 1 cut it into stretches. An Einsum costs what it is made of (`eqsat.cost.contractions`).
@@ -21,7 +22,7 @@ from pathlib import Path
 from eqsat.cost.contractions import einsum_seconds, inside_einsum
 from eqsat.cost.families import ANY, MINIMUM, Family, Law, families_of, features, fit_law
 from eqsat.cost.model import COST_MODELS, Work, leaves_blocks, work_of
-from eqsat.cost.plain import plain
+from eqsat.cost.plain import in_single, plain
 from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
@@ -102,6 +103,8 @@ class Fitted:
         families = families_of(work)
         self._read((work.operators[0],))
         timed = self._timed.get(_identity(work, families[0]))
+        if timed is None and self.law(families[1]) is None and (single := in_single(work)) is not work:
+            return self._estimated(single)
         for family, source in zip(families, ("family", "family", "operator", "kind", "kind"), strict=True):
             law = self.law(family)
             if law is None:

@@ -8,7 +8,7 @@ from eqsat.cost.model import IMAGE, Work, static_shape, total_bytes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.traits import Rows
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import HALVES, DType, TensorType, Type
 
 _WITH_BIAS = frozenset(("Conv", "Gemm"))
 
@@ -85,6 +85,21 @@ def plain(work: Work) -> Work:
     elif key in _TABLES and not work.attributes.get("axis", 0):
         types = _rows_looked_up(types, _TABLES[key])
     return work if tuple(types) == tuple(work.types) else _again(work, types, work.results)
+
+
+def in_single(work: Work) -> Work:
+    """A kernel of half precision as the one in single precision that runtimes have in its place, between casts, or that moves
+    elements in the same way; the kernel itself if it converts elements, or has no half precision."""
+    if traits_of(work.operators[0], work.attributes).converts:
+        return work
+    halves = [t for t in (*work.types, *work.results) if isinstance(t, TensorType) and t.dtype in HALVES]
+    if not halves:
+        return work
+
+    def single(type: Type | None) -> Type | None:
+        return replace(type, dtype=DType.FLOAT) if isinstance(type, TensorType) and type.dtype in HALVES else type
+
+    return _again(work, [single(t) for t in work.types], [single(t) or t for t in work.results])
 
 
 def _without_vectors(

@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.egraph.enode import CONSTANT, ENode
 from eqsat.egraph.intervals import Interval, bound_elements, merge_bounds
-from eqsat.egraph.overflow import Marked
+from eqsat.egraph.overflow import Marked, overflowed
 from eqsat.egraph.undefined import undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
@@ -57,7 +57,7 @@ class KnownValues:
 
     def __init__(self, egraph: EGraph, *, fold_inexact: bool) -> None:
         self._egraph: EGraph = weakref.proxy(egraph)  # which has this one: no circle that only the collector ends
-        self._fold_inexact = fold_inexact
+        self.fold_inexact = fold_inexact
         self.constants: dict[int, tuple[int, int]] = {}
         self._age = 0
         self._values: dict[int, np.ndarray] = {}
@@ -164,7 +164,7 @@ class KnownValues:
         if static is None:
             if not all(c == 0 or c in self.constants or c in self._partly for c in children):
                 return False
-            if (not exact and not self._fold_inexact) or self._is_disputed(definition, node, children):
+            if (not exact and not self.fold_inexact) or self._is_disputed(definition, node, children):
                 return False
         if node.outputs != 1:
             return self._fold_tuple(handle, exact)
@@ -205,8 +205,8 @@ class KnownValues:
         keeps in single."""
         if definition.combines(node.attributes):
             return True
-        finite = all(o is None or is_finite(o[0]) for o in map(self._operand, children))
-        return finite and array.dtype.itemsize < 4 and not definition.traits.converts
+        narrow = array.dtype.itemsize < 4 and not definition.traits.converts
+        return narrow and overflowed(node.key, node.attributes, [*map(self._operand, children)], array) is not None
 
     def _operand(self, cls: int) -> Marked | None:
         """The elements of a class, if they are few, and which of them are left open; ``None`` where they are not known."""

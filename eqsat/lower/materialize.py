@@ -1,6 +1,7 @@
 """Computing the constants of the selected program."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.constants import Constant
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.types import TensorType, Type, type_of_array
+from eqsat.lower.unrounded import Unrounded
 
 KEPT_BYTES = 1 << 28
 """Folded weights of a program that are held in memory; what is beyond is computed when it is written or run. (All those of a
@@ -29,6 +31,7 @@ class Materializer:
     def __init__(self, egraph: EGraph, explainer: Explainer) -> None:
         self._egraph = egraph
         self._explainer = explainer
+        self._unrounded = Unrounded(egraph, self._known)
         self._constants: dict[int, Constant] = {}
         self._rules: dict[int, frozenset[str]] = {}
         self._asked: set[int] = set()
@@ -60,6 +63,11 @@ class Materializer:
         self.constant(cls)
         return self._rules[self._egraph.find(cls)]
 
+    def _known(self, cls: int) -> Constant:
+        if cls not in self._constants:  # it was let go of
+            self._find(cls)
+        return self._constants[cls]
+
     def _operands(self, cls: int) -> list[int]:
         handle = self._egraph.known.computed_by(cls)
         return [c for c in self._egraph.canonical_children(handle) if c != ABSENT_INPUT]
@@ -68,17 +76,25 @@ class Materializer:
         egraph = self._egraph
         handle = egraph.known.computed_by(cls)
         node = egraph.nodes[handle]
+        type = egraph.type_of(cls)
         rules = set(self._explainer.rules_of(handle))
         if node.op == CONSTANT and not node.domain:
             constant = node.attributes["value"]
             assert isinstance(constant, Constant)
+            compute = constant.numpy
         else:
+            constant = None
             definition = egraph.definition(handle)
             assert definition is not None
             fold = FOLD_EXACT if definition.folds_exactly(node.attributes) else FOLD_INEXACT
             rules |= {fold}.union(*(self._rules[c] for c in self._operands(cls)))
             operands = [None if c == ABSENT_INPUT else self._constants[c] for c in egraph.canonical_children(handle)]
-            constant = self._folded(node, operands, egraph.type_of(cls))
+            compute = partial(_evaluated, node, operands)
+        rounded_once = self._unrounded.rounded_once(cls, compute)
+        if rounded_once is not None:
+            rules.add(FOLD_INEXACT)
+        if constant is None or rounded_once is not None:
+            constant = self._folded(rounded_once or compute, type)
         self._constants[cls] = constant
         self._rules[cls] = frozenset(rules)
         for operand in self._operands(cls):
@@ -104,13 +120,8 @@ class Materializer:
         first = next(computed, None)
         return first is not None and all(user == first for user in computed)
 
-    def _folded(self, node: ENode, operands: Sequence[Constant | None], type: Type) -> Constant:
+    def _folded(self, compute: Callable[[], np.ndarray], type: Type) -> Constant:
         """What an operator makes of constants: at once, or once there is no more room, whenever somebody asks."""
-
-        def compute() -> np.ndarray:
-            inputs = [None if c is None else c.numpy() for c in operands]
-            return np.ascontiguousarray(evaluate_operator(node.key, node.attributes, inputs)[0])
-
         size = type.bytes if isinstance(type, TensorType) else None
         if size is not None and size > ALWAYS_KEPT_BYTES and self._kept + size > KEPT_BYTES:
             assert isinstance(type, TensorType)
@@ -119,3 +130,8 @@ class Materializer:
         array.flags.writeable = False
         self._kept += array.nbytes
         return Constant(type_of_array(array), array)
+
+
+def _evaluated(node: ENode, operands: Sequence[Constant | None]) -> np.ndarray:
+    inputs = [None if c is None else c.numpy() for c in operands]
+    return np.ascontiguousarray(evaluate_operator(node.key, node.attributes, inputs)[0])

@@ -16,12 +16,14 @@ from eqsat.verification.relations import extent_of
 from eqsat.verification.roles import Meaning, Role, meaning_of
 
 
-def random_feeds(graph: Graph, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+def random_feeds(
+    graph: Graph, seed: int, sizes: Mapping[str, int] | None = None, deviation: float = 1.0
+) -> dict[str, np.ndarray]:
     """One array for each input of ``graph``, the same for the same seed.
 
     Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, floats are
-    standard normal. ``sizes``: extents of symbolic dimensions (see `eqsat.verification.relations`). Raises `FeedError` for an
-    input whose type is not known, or is no tensor.
+    normal of mean 0 and standard deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
+    `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or is no tensor.
     """
     extents = dict(sizes or {})
     feeds: dict[str, np.ndarray] = {}
@@ -33,7 +35,7 @@ def random_feeds(graph: Graph, seed: int, sizes: Mapping[str, int] | None = None
         if min(shape, default=0) < 0:
             raise FeedError(f"input {name!r}: an extent of {shape} is negative")
         random = np.random.default_rng([seed, k])
-        feeds[name] = _draw(random, tensor.dtype, shape, meaning_of(graph, name, extents))
+        feeds[name] = _draw(random, tensor.dtype, shape, meaning_of(graph, name, extents), deviation)
     return feeds
 
 
@@ -53,7 +55,9 @@ def load_feeds(path: str | Path, graph: Graph) -> dict[str, np.ndarray]:
     return feeds
 
 
-def _draw(random: np.random.Generator, dtype: DType, shape: tuple[int, ...], meaning: Meaning) -> np.ndarray:
+def _draw(
+    random: np.random.Generator, dtype: DType, shape: tuple[int, ...], meaning: Meaning, deviation: float
+) -> np.ndarray:
     if dtype is DType.STRING:
         return random.choice(np.array(["", "a", "text", "equality"], object), shape)
     role = meaning.role
@@ -77,7 +81,7 @@ def _draw(random: np.random.Generator, dtype: DType, shape: tuple[int, ...], mea
     elif dtype in (DType.COMPLEX64, DType.COMPLEX128):
         values = random.standard_normal(shape) + 1j * random.standard_normal(shape)
     else:
-        values = random.standard_normal(shape)
+        values = deviation * random.standard_normal(shape)
     return np.asarray(values).astype(dtype.numpy)
 
 

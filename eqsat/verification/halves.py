@@ -16,7 +16,7 @@ from eqsat.backends.onnx_form import in_form
 from eqsat.ir.graph import Attributes, Graph, Node, Subgraph
 from eqsat.ir.operator import definition_of, traits_of
 from eqsat.ir.types import DType, TensorType, Type
-from eqsat.verification.values import copied, is_half
+from eqsat.verification.values import copied, is_half, quantises
 
 _CASTS = frozenset({"Cast", "CastLike"})
 _NAMING_A_DTYPE = frozenset({"dtype", "output_dtype", "value"})
@@ -113,12 +113,15 @@ def _rounds(node: Node) -> bool:
 
 
 def _keeps_its_types(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` is a cast, names its own element type, or is nothing we could ask for in single precision.
+    """Whether ``node`` is a cast, names its own element type, or is nothing we could ask for in single precision: quotients in
+    half precision that are quantised.
 
     Nor is a product by packed weights: its kernel reads constants when it is loaded, and casts in front of them are none.
     """
     product = traits_of(node.key).product
     if node.op in _CASTS or node.opaque or definition_of(node) is None or (product is not None and product.packed):
+        return True
+    if quantises(node) and not node.attributes.get("precision"):
         return True
     if any(k in _NAMING_A_DTYPE or isinstance(v, Subgraph) for k, v in node.attributes.items()):
         return True

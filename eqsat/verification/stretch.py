@@ -3,7 +3,8 @@
 A clip that a rewrite has lost shows only where a value leaves the range, and with random inputs few do. So a region is
 also run on a boundary value made `FACTOR` times larger, and compared with what the original's own nodes make of that. This
 is fair only where nothing can be known about the value: it is the region's one input (two inputs could be related), and a
-matrix product, a convolution, a normalisation or a sum with one of these computes it, on which no bound is proved.
+matrix product, a convolution, a normalisation or a sum with one of these computes it, on which no bound is proved. Regions of
+class ``rounding`` that overflow then are left out.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
 from eqsat.verification.extents import sized
 from eqsat.verification.feeds import random_feeds
+from eqsat.verification.overflows import Overflows
 from eqsat.verification.relations import input_shapes, symbols_of
 from eqsat.verification.sizes import Sizes, described
 from eqsat.verification.values import random_nodes
@@ -85,6 +87,7 @@ class Trials:
         self.seed = seed
         self.feeds = feeds
         self._sizes = None if feeds is not None else Sizes(original)
+        self._overflows = Overflows(original)
 
     def first_shapes(self) -> Mapping[str, Sequence[int]]:
         """Shapes of the inputs that will be tried first."""
@@ -130,7 +133,8 @@ class Trials:
         return found
 
     def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0) -> Trial:
-        return self._trial(run, random_feeds(self.original, self.seed + draw, sizes), sizes)
+        feeds = self._overflows.least(partial(random_feeds, self.original, self.seed + draw, sizes))
+        return self._trial(run, feeds, sizes)
 
     def _trial(self, run: Run, feeds: Feeds, sizes: Mapping[str, int]) -> Trial:
         found = run(feeds)

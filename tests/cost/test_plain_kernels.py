@@ -192,3 +192,20 @@ def test_a_table_of_bytes_is_dequantised_behind_the_look_up() -> None:
     graph = b.finish({"y": b.op("Gather", table, b.input("i", "int64", (4,)))})
     result = eqsat.optimize(graph, form="flat", cost="kernels", numerics="exact", verify=False)
     assert [node.key for node in result.program.graph.nodes] == ["Gather", "DequantizeLinear"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_costs_what_single_precision_does_where_only_that_was_timed(dtype: str) -> None:
+    """The runtime computes it so; as float16 by the bytes alone, attention was taken to cost more than what it is made of."""
+    model, target = find_cost_model("measured"), load_target("onnxruntime-cpu")
+    rows = (2, 16, 64)
+
+    def price(key: str, dtype: str, *shapes: Shape, **attributes: Any) -> float:
+        return model.kernel_cost(work(key, *shapes, dtype=dtype, **attributes), target)
+
+    for key, operands, attributes in (
+        ("MatMul", (rows, (64, 64)), {}),
+        ("Attention", (rows, rows, rows), {"q_num_heads": 4, "kv_num_heads": 4}),
+        ("Transpose", ((64, 128, 96),), {"perm": (1, 0, 2)}),
+    ):
+        assert price(key, dtype, *operands, **attributes) == price(key, "float32", *operands, **attributes)

@@ -82,3 +82,12 @@ def test_what_overflows_in_half_precision_is_left_to_the_runtime() -> None:
     result = eqsat.optimize(b.finish({"y": b.op("Mul", b.input("x", "float16", (4,)), root)}), form="onnxruntime")
     assert result.program.graph.operator_counts()["Mul"] == 2
     assert not result.report.left_out
+
+
+def test_a_pole_in_half_precision_is_no_overflow() -> None:
+    """As of the logarithms of distances, of which relative positions leave out those of 0 again."""
+    b = GraphBuilder()
+    distances = b.constant(np.arange(4, dtype=np.float16))
+    bias = b.op("Where", b.constant(np.arange(4) < 2), distances, b.op("Log", distances))
+    result = eqsat.optimize(b.finish({"y": b.op("Add", b.input("x", "float16", (4,)), bias)}))
+    assert result.report.operators_after == {"Add": 1}

@@ -363,6 +363,15 @@ def quantization_of_channels(opset):
 
 
 @case
+def quantization_of_halves(opset):
+    """Quotients are in single precision below opset 23, and in half from then on: 2 of a hundred integers are others."""
+    if opset < 19 or opset >= 28:
+        return None
+    numbers = (np.arange(-600, 600) / 64).astype(np.float16)
+    return [node("QuantizeLinear", ["x", "s", "z"])], {"x": numbers}, {"s": np.float16(0.1), "z": np.uint8(128)}
+
+
+@case
 def recurrent(opset):
     rest = {"w": noise(1, 20, 3), "r": noise(1, 20, 5)}
     return [node("LSTM", ["x", "w", "r"], ["y", "h", ""], hidden_size=5)], {"x": noise(4, 2, 3)}, rest
@@ -408,7 +417,7 @@ def remainder(opset):
     return None if opset < 10 else ([node("Mod", ["x", "w"], fmod=1)], {"x": X}, {"w": np.full((1,), 1.5, np.float32)})
 
 
-WITHOUT_KERNELS = {"quantization", "quantization_of_channels", "roi_align"}
+WITHOUT_KERNELS = {"quantization", "quantization_of_channels", "quantization_of_halves", "roi_align"}
 """What ONNX Runtime 1.32 has no kernels for at the newest opset: written at the newest that has."""
 
 

@@ -21,10 +21,12 @@ from eqsat.ir.interpret import run as interpret
 from eqsat.ir.types import tensor_type
 from eqsat.verification import verify_models, verify_program
 from eqsat.verification.compare import Yardstick
+from eqsat.verification.feeds import random_feeds
 from eqsat.verification.halves import computes_in_half, in_single
 from eqsat.verification.kernels import KernelCheck
 from eqsat.verification.original import Original
 from eqsat.verification.pieces import session_of
+from eqsat.verification.trials import Trials
 
 HALVES = ("float16", "bfloat16")
 
@@ -219,6 +221,16 @@ def test_weights_are_quantised_by_the_runtime_which_divides_in_single_precision(
     assert "QuantizeLinear" in result.report.operators_after
 
 
+@pytest.mark.parametrize("attributes", [{}, {"precision": 1}, {"precision": 10}])
+def test_quotients_are_rounded_to_half_precision_before_they_are_quantised_unless_told(attributes: Any) -> None:
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float16", (1200,)))
+    quantised = b.op("QuantizeLinear", x, b.constant(0.1, "float16"), b.constant(128, "uint8"), **attributes)
+    graph = b.finish({"y": quantised, "z": b.op("Tanh", x)})
+    feeds = {"x": (np.arange(1200) / 64).astype(np.float16)}
+    assert np.array_equal(session_of(graph).run(feeds)["y"], interpret(graph, feeds)["y"])
+
+
 def test_constants_that_are_folded_may_have_been_computed_in_more_digits() -> None:
     """At no level does ONNX Runtime round 1000 between the operators here, of which the whole is 999.756 in single precision."""
     b = GraphBuilder()
@@ -229,3 +241,34 @@ def test_constants_that_are_folded_may_have_been_computed_in_more_digits() -> No
         b.finish({"y": y, "z": b.op("Relu", b.input("x", "float32", (2,)))}), verify="full", form="flat"
     )
     assert result.report.operators_after == {"Relu": 1}
+
+
+def test_inputs_are_small_where_the_squares_of_a_norm_would_overflow() -> None:
+    """Of squares beyond 65504 the original makes zeros, a normalisation does not: neither says that a rule is wrong."""
+    b = GraphBuilder("norm")
+    x = b.op("MatMul", b.input("x", "float16", (4, 8)), b.constant(300 * np.eye(8), "float16"))
+    mean = b.op("ReduceMean", b.op("Mul", x, x), b.constant([-1], "int64"))
+    y = b.op("Div", x, b.op("Sqrt", b.op("Add", mean, b.constant(0.5, "float16"))))
+    report = eqsat.optimize(b.finish({"y": y}), form="flat").report
+    assert report.operators_after == {"MatMul": 1, "RMSNormalization": 1}
+    assert report.verification["verdict"] in ("equal", "within tolerance")
+
+
+def test_inputs_are_as_always_where_nothing_overflows_or_smaller_ones_do_too() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float16", (4, 8))
+    masked = b.op("Where", b.constant(np.eye(4, 8) > 0, "bool"), b.constant(-np.inf, "float16"), x)
+    graph = b.finish({"y": b.op("Softmax", masked, axis=-1)})
+    trial, *_ = Trials(graph, 1, 0).run(Original(graph).run, Original(graph).run)
+    assert np.array_equal(trial.feeds["x"], random_feeds(graph, 0)["x"])
+
+
+def test_no_larger_inputs_are_tried_where_the_original_overflows_on_them() -> None:
+    """``x * Clip(x + 3, 0, 6) / 6`` is infinite where ``x * HardSigmoid(x)`` is not."""
+    b = GraphBuilder("hardswish")
+    x = b.op("MatMul", b.input("x", "float16", (4, 8)), b.constant(1000 * np.eye(8), "float16"))
+    gate = b.op("Clip", b.op("Add", x, b.constant(3, "float16")), b.constant(0, "float16"), b.constant(6, "float16"))
+    y = b.op("Div", b.op("Mul", x, gate), b.constant(6, "float16"))
+    report = eqsat.optimize(b.finish({"y": y}), form="flat").report
+    assert "Clip" not in report.operators_after
+    assert report.verification["verdict"] in ("equal", "within tolerance")

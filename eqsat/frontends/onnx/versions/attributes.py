@@ -7,7 +7,7 @@ import numpy as np
 
 from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged, unless
 from eqsat.ir.graph import Node
-from eqsat.ir.types import DType, is_sequence
+from eqsat.ir.types import HALVES, DType, is_sequence
 
 ONES = object()
 """Stands for a list of ones of any length."""
@@ -27,7 +27,7 @@ ADDED_ATTRIBUTES: dict[str, dict[int, dict[str, Any]]] = {
     "LSTM": {14: {"layout": 0}},
     "LpPool": {18: {"ceil_mode": 0, "dilations": ONES}},
     "MaxPool": {8: {"storage_order": 0}, 10: {"ceil_mode": 0, "dilations": ONES}},
-    "QuantizeLinear": {19: {"saturate": 1}, 21: {"block_size": 0, "output_dtype": 0}, 23: {"precision": 0}},
+    "QuantizeLinear": {19: {"saturate": 1}, 21: {"block_size": 0, "output_dtype": 0}},
     "RNN": {14: {"layout": 0}},
     "Range": {27: {"stash_type": 1}},
     "Reshape": {14: {"allowzero": 0}},
@@ -106,6 +106,28 @@ def _quantisation_axis(node: Node, values: Values) -> Node | None:
     return replace(node, attributes=node.attributes.updated(axis=None))
 
 
+def _divided_in_single(node: Node, values: Values) -> Node:
+    """Below opset 23 ONNX Runtime divides halves in single precision; from then on nodes have to ask for that."""
+    if values.type_of(node.inputs[1]).dtype not in HALVES:
+        return node
+    return replace(node, attributes=node.attributes.updated(precision=int(DType.FLOAT)))
+
+
+def _divided_as_before(node: Node, values: Values) -> Node | None:
+    scale = values.type_of(node.inputs[1]).dtype
+    precision = node.attributes.get("precision", 0) or int(scale)
+    if precision != int(DType.FLOAT if scale in HALVES else scale) and not _divides_exactly(
+        values.constant(node.inputs[1])
+    ):
+        return None
+    return replace(node, attributes=node.attributes.updated(precision=None))
+
+
+def _divides_exactly(scale: np.ndarray | None) -> bool:
+    """Whether quotients of halves by a scale are as many digits long as they are."""
+    return scale is not None and bool(np.all(np.frexp(scale.astype(np.float64))[0] == 0.5))
+
+
 def _stated_zero(node: Node, values: Values) -> Node:
     """Below opset 21 ONNX Runtime takes signed bytes for unsigned ones unless a zero point says what they are: see
     `eqsat.backends.onnxruntime_form`."""
@@ -136,6 +158,7 @@ for _op in _NEGATIVE_AXES:
     add_step(_op, 11, unchanged, _axes_from_front, additive=True)
 for _op in ("Gather", "ScatterElements"):
     add_step(_op, 11, unchanged, _indices_from_front, additive=True)
+add_step("QuantizeLinear", 23, _divided_in_single, _divided_as_before)
 for _op in ("QuantizeLinear", "DequantizeLinear"):
     add_step(_op, 13, unchanged, _quantisation_axis, additive=True)
 for _op in ("Max", "Mean", "Min", "Sum"):
