@@ -36,6 +36,7 @@ import numpy as np
 
 from eqsat.backends.onnxruntime_kernels import may_run
 from eqsat.backends.transposed_products import give_one_rank
+from eqsat.backends.unsigned_filters import make_filters_unsigned
 from eqsat.backends.written import Written, changed, has_one_scale
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import traits_of
@@ -53,7 +54,7 @@ def for_onnxruntime(graph: Graph) -> Graph:
     """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right,
     no product is fused with scales that its kernel does not take, sums are normalised over the axes that are given, no
     convolution of half precision shares its bias, transposes leave axes of extent 1, views do not hand on the name of a
-    symbol, and no product ends the process."""
+    symbol, no product ends the process, and integers are convolved by unsigned filters."""
     return changed(
         graph,
         _move_integers,
@@ -65,6 +66,7 @@ def for_onnxruntime(graph: Graph) -> Graph:
         _leave_unit_axes,
         _leave_extents_open,
         give_one_rank,
+        make_filters_unsigned,
     )
 
 
