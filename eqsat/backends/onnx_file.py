@@ -15,17 +15,16 @@ from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
-from eqsat.ir.at_load import ROWS, normalised_sums
 from eqsat.ir.constants import Constant, File
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node, bodies_of
+from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType, TensorType
 from eqsat.output import check_place, write_files
 
 EMBED_LIMIT_BYTES = 8 << 20
 """Models whose constants take no more than this are written as one file."""
 
-_FUSED = "onnxruntime"
 _MESSAGE_LIMIT_BYTES = (2 << 30) - (1 << 20)  # protobuf messages end at 2 GiB
 _DOMAIN_VERSIONS = {"ai.onnx.ml": 3}
 _IR_OF_CONSTANTS = 4  # before it, constants had to be listed as inputs
@@ -50,7 +49,7 @@ def to_model(graph: Graph, *, form: str = "onnxruntime", kernels: Sequence[Kerne
     if total > _MESSAGE_LIMIT_BYTES:
         raise OutputError(f"model: {total} bytes of constants do not fit into one message of 2 GiB; save it to a file")
     formed, chosen, calls = _formed(graph, form, kernels)
-    return _model(formed, write_tensor, chosen, calls, fused=form == _FUSED)
+    return _model(formed, write_tensor, chosen, calls)
 
 
 def to_model_and_weights(
@@ -72,7 +71,7 @@ def to_model_and_weights(
         weights[name] = constant.numpy()
         return external_tensor(name, constant, "lent", 0)
 
-    return _model(in_form(graph, _FUSED), write, fused=True), weights
+    return _model(in_form(graph, "onnxruntime"), write), weights
 
 
 def save_onnx(
@@ -108,7 +107,7 @@ def save_onnx(
             return external_tensor(name, constant, location, layout.offsets[id(constant)])
         return write_tensor(name, constant)
 
-    model = _model(graph, write, chosen, calls, fused=form == _FUSED)
+    model = _model(graph, write, chosen, calls)
     try:
         message = model.SerializeToString(deterministic=True)
     except Exception as error:  # protobuf has no error of its own for messages above 2 GiB
@@ -137,8 +136,6 @@ def _model(
     write: Callable[[str, Constant], onnx.TensorProto],
     form: Form | None = None,
     calls: Calls | None = None,
-    *,
-    fused: bool,
 ) -> onnx.ModelProto:
     form = form or choose_form(graph)
     envelope = _envelope(graph)
@@ -146,7 +143,7 @@ def _model(
     taken = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
     if calls is None:
         proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
-        proto.value_info.extend(write_value_info(v, t, None) for v, t in _declared(graph, fused).items())
+        proto.value_info.extend(write_value_info(v, t, None) for v, t in _declared(graph).items())
     else:
         proto.node.extend(calls.nodes)
         proto.value_info.extend(calls.values)
@@ -207,13 +204,14 @@ def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
     return max(min(envelope.ir_version, envelope.most_ir_version), least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
 
 
-def _declared(graph: Graph, fused: bool) -> dict[str, TensorType]:
+def _declared(graph: Graph) -> dict[str, TensorType]:
     """The types of what nodes hand on, where there are symbols: those that read the file follow these less far.
 
     ONNX's shape inference takes the result of attention in rows whose heads' width it does not find out to be 0 wide, and refuses
-    the model. ONNX Runtime adds images whose extents it does not know to be equal outside the layout of its convolutions. Rows
-    that it knows to be as many it adds and normalises in one operator, from 1.30 on in several times the time of the two
-    (`eqsat.lower.at_load`): unless the program is for its fused operators (``fused``), symbols of rows have no names.
+    the model. ONNX Runtime adds images whose extents it does not know to be equal outside the layout of its convolutions.
+    Otherwise extents that are symbols have no names, which would have it plan memory by them (see
+    `eqsat.backends.onnxruntime_form`), and, from 1.30 on, add and normalise rows in one operator that takes several times as long
+    as the two (`eqsat.lower.at_load`).
     """
     made = {v: graph.type_of(v) for v in graph.producers() if v not in graph.outputs}
     types = {
@@ -223,12 +221,23 @@ def _declared(graph: Graph, fused: bool) -> dict[str, TensorType]:
     }
     if all(t.is_static for t in types.values()):
         return {}
-    return types if fused or not normalised_sums(graph) else {v: _nameless(t) for v, t in types.items()}
+    images = _images(graph)
+    return {v: t if v in images else _nameless(t) for v, t in types.items()}
+
+
+def _images(graph: Graph) -> set[str]:
+    """What windows slide over, what is read beside it, and what follows of it as long as no axes are moved."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        facts = traits_of(node.key, node.attributes)
+        slides = facts.spatial or (facts.product is not None and facts.product.slides)
+        if slides or not (facts.permutes or found.isdisjoint(node.inputs)):
+            found.update(node.inputs, node.outputs)
+    return found
 
 
 def _nameless(type: TensorType) -> TensorType:
-    shape = type.shape or ()
-    return replace(type, shape=tuple(d if isinstance(d, int) else "?" for d in shape)) if len(shape) == ROWS else type
+    return replace(type, shape=tuple(d if isinstance(d, int) else "?" for d in type.shape or ()))
 
 
 def _name_devices_of_nodes(proto: onnx.GraphProto, form: Form, devices: Mapping[str, str]) -> None:

@@ -58,6 +58,11 @@ def _conv_attributes(
     }
 
 
+def _strip(along: int, extent: int, other: int) -> list[int]:
+    """An extent for each of two axes."""
+    return [extent, other] if along == 0 else [other, extent]
+
+
 def _image(dtype: str, n: int, c: int, size: int) -> Operand:
     return data(dtype, n, c, size, size)
 
@@ -81,6 +86,15 @@ _PATCHES = [
     (384, 14, 768, 2), (64, 56, 64, 8), (1, 28, 16, 4),
 ]  # fmt: skip
 """Channels, side of the image, filters, side of the kernel, which is the stride."""
+
+_STRIPS = [
+    *((c, s, f, k, 1) for c, s, f, k in (
+        (192, 17, 192, 7), (128, 17, 160, 7), (64, 71, 64, 7), (384, 8, 384, 3), (448, 8, 512, 3), (64, 56, 64, 3),
+        (32, 28, 32, 5), (16, 64, 16, 9),
+    )),
+    *((c, s, c, k, c) for c, s, k in ((128, 28, 11), (64, 56, 7), (256, 14, 11), (32, 56, 21))),
+]  # fmt: skip
+"""Channels, side of the image, filters, length of the kernel, groups."""
 
 _SEQUENCES = [
     (256, 128, 256, 9, 1, 256), (384, 256, 384, 9, 1, 384), (512, 1024, 512, 31, 1, 512), (128, 512, 128, 3, 1, 128),
@@ -159,6 +173,18 @@ def _float_convolutions() -> Iterator[Cases]:
                 "kernel_shape": [kernel] * 2, "strides": [kernel] * 2, "pads": [0] * 4, "dilations": [1, 1], "group": 1, **more,
             },
         )  # fmt: skip
+        for along in (0, 1):
+            yield Kernels(
+                key,
+                _STRIPS,
+                lambda c, size, o, kernel, group, along=along: [
+                    data(f, 1, c, size, size), weight(f, o, c // group, *_strip(along, kernel, 1)), weight(f, o),
+                ],
+                lambda c, size, o, kernel, group, along=along, more=more: {
+                    "kernel_shape": _strip(along, kernel, 1), "strides": [1, 1], "pads": _strip(along, kernel // 2, 0) * 2,
+                    "dilations": [1, 1], "group": group, **more,
+                },
+            )  # fmt: skip
         yield Kernels(
             key,
             _SEQUENCES,

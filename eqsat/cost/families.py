@@ -87,10 +87,16 @@ _PICTURE = 4
 """Channels of a picture at most: convolutions of bytes compute at a fraction of the rate of others with so few."""
 
 
+def _window(kernel: tuple[int, ...]) -> str:
+    if min(kernel) == 1 < max(kernel):
+        return "strip"
+    return "x".join(map(str, kernel)) if set(kernel) <= {1, 3} else "large"
+
+
 def _convolution(weight: int, *, quantised: bool = False) -> Variant:
-    """Whether filters have channels of their own or share groups of them, and what the window is: along one axis; of volumes; of
-    patches that do not overlap; of one element, three by three or larger, at every place or not. Or whether there are few filters
-    or few channels."""
+    """Whether filters have channels of their own or share groups of them, and what the window is: along one axis; of volumes;
+    of patches that do not overlap; a strip; of one element, three by three or larger, at every place or not. Or whether there
+    are few filters or few channels."""
 
     def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
         weights = inputs[weight] if len(inputs) > weight else ()
@@ -109,8 +115,7 @@ def _convolution(weight: int, *, quantised: bool = False) -> Variant:
                 return "few filters"
             if quantised and max(weights[1:2]) <= _PICTURE:
                 return "picture"
-        size = "x".join(map(str, kernel)) if set(kernel) <= {1, 3} else "large"
-        return f"{way} {size} stride {min(max(strides, default=1), 2)}"
+        return f"{way} {_window(kernel)} stride {min(max(strides, default=1), 2)}"
 
     return rule
 

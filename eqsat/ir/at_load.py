@@ -6,7 +6,7 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, Operator, definition_of
 from eqsat.ir.types import DType
 
-ROWS = 3
+_ROWS = 3
 """Axes of what is added where ONNX Runtime makes one operator of sum and norm."""
 
 
@@ -41,4 +41,4 @@ def normalised_sums(graph: Graph) -> frozenset[str]:
 
 def _adds_rows(graph: Graph, node: Node) -> bool:
     a, b = map(graph.type_of, node.inputs)
-    return a == b and a.rank == ROWS and a.dtype is DType.FLOAT
+    return a == b and a.rank == _ROWS and a.dtype is DType.FLOAT

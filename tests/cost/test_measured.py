@@ -136,10 +136,9 @@ def test_a_kernel_of_several_operators_costs_no_more_than_they_do_apart(model: M
 
 
 def test_variants_tell_kernels_apart() -> None:
-    def conv(channels: int, group: int, kernel: int, stride: int) -> str:
-        types = tuple(
-            tensor_type("float32", s) for s in ((1, channels, 8, 8), (channels, channels // group, kernel, kernel))
-        )
+    def conv(channels: int, group: int, kernel: int | tuple[int, int], stride: int) -> str:
+        window = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+        types = tuple(tensor_type("float32", s) for s in ((1, channels, 8, 8), (channels, channels // group, *window)))
         attributes = Attributes({"group": group, "strides": (stride, stride)})
         return variant_of(
             work_of_timing(Timing("Conv", attributes, types, (tensor_type("float32", (1, channels, 8, 8)),), 1.0))
@@ -149,6 +148,7 @@ def test_variants_tell_kernels_apart() -> None:
     assert conv(32, 32, 3, 2) == "depthwise 3x3 stride 2"
     assert conv(32, 4, 1, 1) == "grouped 1x1 stride 1"
     assert conv(32, 1, 7, 2) == "dense large stride 2"
+    assert conv(32, 1, (1, 7), 1) == conv(32, 1, (3, 1), 1) == "dense strip stride 1"
     full = (1, 128, 768)
     rows = [work_of_timing(timing("Add", full, s, out=full)) for s in (full, (768,), (), (128, 1))]
     assert [variant_of(w) for w in rows] == ["same", "row", "scalar", "inner"]
@@ -390,6 +390,21 @@ def test_windows_that_are_cut_and_turned_stay_two_transposes() -> None:
     graph = b.finish({"y": b.op("Transpose", cut, perm=[0, 2, 1])})
     report = eqsat.optimize(graph, verify=False).report
     assert report.operators_after == {"Transpose": 2, "Reshape": 1}
+
+
+def test_convolutions_by_strips_that_cross_stay_apart() -> None:
+    """As one convolution by 3 x 3 they computed three times as much, and a network of them took 1.07 times as long."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 384, 3, 3))
+    random = np.random.default_rng(1)
+
+    def strip(window: tuple[int, int], pads: list[int]) -> str:
+        filters = b.constant(random.standard_normal((256, 384, *window)).astype(np.float32))
+        return b.op("Relu", b.op("Conv", x, filters, pads=pads))
+
+    graph = b.finish({"y": b.op("Concat", strip((1, 3), [0, 1, 0, 1]), strip((3, 1), [1, 0, 1, 0]), axis=1)})
+    report = eqsat.optimize(graph, verify=False, form="onnxruntime").report
+    assert sum(n for op, n in report.operators_after.items() if op.endswith("Conv")) == 2
 
 
 def test_convolutions_of_bytes_of_a_picture_are_a_family() -> None:
