@@ -101,14 +101,14 @@ class RuleApplier:
     def _tells_nothing(self, handle: int, children: Sequence[int]) -> bool:
         """Whether an e-node is computed, and in an e-class that needs no patterns, or zero without any conversion."""
         egraph = self._egraph
-        value = egraph.known.small_value(egraph.find(handle)) if children else None
+        value = egraph.known.small_value(egraph.find(handle)) if children and not self._literals else None
         if value is None:
             return False
         if self._needs_none(egraph.find(handle)):
             return True
         dtype = egraph.full_type_of(handle).dtype
         alike = all(c and egraph.full_type_of(c).dtype is dtype for c in children)
-        return alike and not self._literals and not value.any()
+        return alike and not value.any()
 
     def _needs_none(self, root: int) -> bool:
         """Whether an e-class is a literal of which no other spelling tells anything: what is equal to it is the same literal.

@@ -20,6 +20,7 @@ from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import DType
 from eqsat.pipeline import optimize
 from eqsat.rewrite import WIDEST, Rule, apply, find_rule, literal, registered_rules, variables
 from eqsat.rules.terms import add, mul
@@ -265,8 +266,21 @@ def test_what_overflows_or_vanishes_gets_no_more_spellings(numbers: tuple[int, i
         large, other = (b.op("Exp", b.constant(np.float32(number))) for number in numbers)
         return b.op("Add", b.op("Mul", large, other), b.op("Mul", b.op("Exp", x), other))
 
-    result = saturate(encode(graph(build, x=(3,))).egraph, [exp], Limits(iterations=20))
+    result = saturate(encode(graph(build, x=(3,))).egraph, [exp], Limits(iterations=20), literals=True)
     assert (result.stop_reason, result.matches["exp"]) == (StopReason.SATURATED, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_spellings_of_literals_are_no_matches(dtype: str) -> None:
+    """Each product of zeros and a scale is zero: matched with one another they are as many squared."""
+
+    def build(b: Any, x: str) -> Any:
+        zeros = b.op("Cast", b.constant(np.zeros(2, np.float32)), to=int(DType.of(dtype)))
+        products = [b.op("Mul", zeros, b.constant([k, 1.0], dtype)) for k in range(2, 32)]
+        return tuple(b.op("Add", b.op("Cast", x, to=int(DType.of(dtype))), product) for product in products)
+
+    rule = make_rule(mul(mul(x, y), x), lambda m: mul(mul(m.x, m.x), m.y), "regroup")
+    assert saturate(encode(graph(build, x=(2,))).egraph, [rule]).work["offered"] == 0
 
 
 def _block(b: Any, x: str, w: str) -> Any:
