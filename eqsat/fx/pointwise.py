@@ -149,10 +149,11 @@ def _gelu(site: Site) -> Any:
     return site.call(F.gelu, site.operands[0], approximate=site.attr("approximate"))
 
 
-@writes("Swish")
+@writes("Swish", "SwiGLU")
 def _swish(site: Site) -> Any:
-    x, alpha = site.operands[0], site.attr("alpha")
-    return site.call(F.silu, x) if alpha == 1 else x * site.call(torch.sigmoid, x * alpha)
+    (x, *factors), alpha = site.operands, site.attr("alpha")
+    found = site.call(F.silu, x) if alpha == 1 else x * site.call(torch.sigmoid, x * alpha)
+    return found * factors[0] if factors else found
 
 
 @writes("Softplus")
