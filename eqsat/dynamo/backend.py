@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter, is_, methodcaller
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from eqsat.errors import EqsatError, OptionError
 
 Run = Callable[..., Any]
 
-_version = attrgetter("_version")
+_version: Callable[[Tensor], int] = attrgetter("_version")
+_address: Callable[[Tensor], int] = methodcaller("data_ptr")
 
 MOST_SIZES = 8
 """Programs for single sizes, where one for all sizes cannot be exported."""
@@ -166,7 +167,7 @@ class _Runner:
 
     def _state(self, weights: Sequence[Tensor]) -> Any:
         """What changes when one of the weights is written to."""
-        return tuple(map(_version, weights)), tuple(map(Tensor.data_ptr, weights))
+        return tuple(map(_version, weights)), tuple(map(_address, weights))
 
     def _sizes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         loose = tuple(inputs[i] for i in self._captured.loose)

@@ -5,14 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.torch_export import exporting
 
 
-class _Exportable(TorchFunctionMode):
+class _Exportable(torch.overrides.TorchFunctionMode):
     """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

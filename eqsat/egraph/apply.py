@@ -11,6 +11,7 @@ import numpy as np
 
 from eqsat.egraph.changes import Shown
 from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.engine import Pending
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import Leaves, premises_of
@@ -91,8 +92,10 @@ class RuleApplier:
             raise FailedRuleError(rule.name, error) from error
 
     def leave_out(self, pending: Pending) -> None:
-        """Takes out of what is loaded for patterns the e-nodes that tell them nothing. A literal may have thousands, as the zeros have
-        with which the norms of models start, and there are patterns that match pairs of them."""
+        """Takes out of what is loaded for patterns the e-nodes that tell them nothing.
+
+        A literal may have thousands, as the zeros have with which norms start, and there are patterns that match pairs of them.
+        """
         for constructor, rows in list(pending.nodes.items()):
             pending.nodes[constructor] = [row for row in rows if not self._tells_nothing(row[0], row[2:])]
             if not pending.nodes[constructor]:

@@ -56,9 +56,9 @@ def as_onnx(
         raise ModelError(f"module {name}: is in training mode; call its eval() first")
     arguments, named = _arguments(example_inputs, name)
     values = [*module.parameters(), *arguments, *named.values()]
+    given = {"kwargs": named, "dynamic_shapes": dynamic_shapes}
     with exporting(name), torch.no_grad():
-        given = {"kwargs": named, "dynamic_shapes": dynamic_shapes, "values": values, "opset": opset}
-        return _model_of(_export(module, arguments, **given))
+        return _model_of(_export(module, arguments, values=values, opset=opset, **given))
 
 
 def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | None, **options: Any) -> Any:
@@ -69,7 +69,7 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     those of bfloat16 float32 (onnxscript 0.7).
     """
     import torch
-    from onnxscript.optimizer import fold_constants
+    from onnxscript.optimizer import fold_constants  # pyright: ignore[reportUnknownVariableType]
 
     types = {str(getattr(v, "dtype", "")) for v in values}
     half = not types.isdisjoint({"torch.bfloat16", "torch.float16"})

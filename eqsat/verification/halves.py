@@ -114,14 +114,18 @@ def _rounds(node: Node) -> bool:
 
 def _keeps_its_types(graph: Graph, node: Node) -> bool:
     """Whether ``node`` is a cast, names its own element type, or is nothing we could ask for in single precision: quotients in
-    half precision that are quantised.
+    float16 that are quantised (in bfloat16 there is no kernel for them).
 
     Nor is a product by packed weights: its kernel reads constants when it is loaded, and casts in front of them are none.
     """
     product = traits_of(node.key).product
     if node.op in _CASTS or node.opaque or definition_of(node) is None or (product is not None and product.packed):
         return True
-    if quantises(node) and not node.attributes.get("precision"):
+    if (
+        quantises(node)
+        and not node.attributes.get("precision")
+        and graph.type_of(node.inputs[1]).dtype is DType.FLOAT16
+    ):
         return True
     if any(k in _NAMING_A_DTYPE or isinstance(v, Subgraph) for k, v in node.attributes.items()):
         return True

@@ -245,7 +245,7 @@ def test_operators_that_the_consumer_does_not_read_are_one_clear_error() -> None
 def test_openvino_reads_sequences_between_tensors_since_a_release() -> None:
     nodes = [
         make("Relu", ["x"], ["t"]),
-        make("SequenceConstruct", ["x", "t"], ["held"]),
+        make("SplitToSequence", ["t"], ["held"], axis=0),
         make("ConcatFromSequence", ["held"], ["y"], axis=0),
     ]
     model = _model(nodes, {}, 17, (2, 3))
