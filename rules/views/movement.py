@@ -193,10 +193,10 @@ def _cast(op: str) -> None:
 
 
 def _close(d: Sampler) -> dict[str, Any]:
-    """What is compared is the constant or so close to it that half precision cannot tell."""
-    source, to = d.choose((("float16", "float32"), ("int8", "float32"), ("float32", "float16"), ("float32", "float32")))
-    k, beside = d.choose((1.0, -3.0)), 2.0**-12
-    x = k + d.choose((-1, 1)) * (1 if source == "int8" else beside) * d.booleans(d.shape())
+    """What is compared is the constant or so close to it that the narrower type, or the mantissa of floats, cannot tell."""
+    source, to = d.choose((("float16", "float32"), ("int8", "float32"), ("int32", "float32"), ("float32", "float32")))
+    k, beside = d.choose(((1.0, -3.0), (16777216.0, -16777216.0))[source == "int32"]), 2.0**-12
+    x = k + d.choose((-1, 1)) * (beside if source.startswith("float") else 1) * d.booleans(d.shape())
     return {"x": fixed(x, source), "k": fixed(k + beside * d.chance(0.4), to), "c": {"to": int(DType.of(to))}}
 
 
