@@ -8,10 +8,10 @@ constant filters are written 128 greater, with a zero point that is, too: the di
 import numpy as np
 
 from eqsat.backends.written import Written
-from eqsat.ir.graph import Graph, Node
+from eqsat.ir.graph import NO_ATTRIBUTES, Graph, Node
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
-
-_OFFSET = 128
 
 
 def make_filters_unsigned(written: Written) -> None:
@@ -27,7 +27,7 @@ def make_filters_unsigned(written: Written) -> None:
         for value in (filters, zero):
             if value not in made:
                 elements = graph.constants[value].numpy() if value else np.zeros((), np.int8)
-                moved = (elements.astype(np.int16) + _OFFSET).astype(np.uint8)
+                moved = evaluate_operator(RECENTER, NO_ATTRIBUTES, [elements], 1)[0]
                 made[value] = written.constant(moved, f"{value or filters}_unsigned")
         written.put(node, node, x, made[filters], zeros[0] if zeros else "", made[zero])
 

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter, is_, methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import SymInt, Tensor, fx
@@ -114,6 +114,14 @@ def _seconds(runs: Sequence[Run], inputs: Sequence[Any]) -> list[float]:
     return taken
 
 
+class _Call(NamedTuple):
+    """The weights of a call, their state and the sizes of the inputs, and the program that served it."""
+
+    weights: Sequence[Tensor]
+    found: Any
+    program: Run
+
+
 class _Runner:
     """A captured graph and its programs, each for certain weights and, where one for all cannot be had, sizes."""
 
@@ -124,16 +132,16 @@ class _Runner:
         self._programs: dict[tuple[Any, ...], Run] = {}
         self._weights: dict[tuple[int, ...], tuple[Any, Sequence[Tensor]]] = {}  # alive, so that their ids stay theirs
         self._changes = 0
-        self._last: tuple[Sequence[Tensor], Any, Run] | None = None
+        self._last: _Call | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         weights = [inputs[i] for i in self._captured.weights]
-        known, found = self._last, (self._state(weights), self._sizes(inputs))
+        last, found = self._last, (self._state(weights), self._sizes(inputs))
         # Most calls are like the last one. By identity, as an audit hook, which torch may set, makes ids slow.
-        if known is None or not all(map(is_, weights, known[0])) or found != known[1]:
+        if last is None or not all(map(is_, weights, last.weights)) or found != last.found:
             program = self._programs.get(self._key(inputs)) or self._late(inputs)
-            known = self._last = weights, found, program
-        return known[2](*inputs)
+            last = self._last = _Call(weights, found, program)
+        return last.program(*inputs)
 
     def compile(self, inputs: Sequence[Any]) -> Run:
         """The program for these inputs. Raises what `compile_captured` does."""

@@ -103,12 +103,12 @@ class RuleApplier:
 
     def _tells_nothing(self, handle: int, children: Sequence[int]) -> bool:
         """Whether an e-node is computed, and in an e-class that needs no patterns, or zero without any conversion."""
-        egraph = self._egraph
-        value = egraph.known.small_value(egraph.find(handle)) if children and not self._literals else None
-        if value is None:
+        if not children or self._literals:
             return False
-        if self._needs_none(egraph.find(handle)):
-            return True
+        egraph, cls = self._egraph, self._egraph.find(handle)
+        value = egraph.known.small_value(cls)
+        if value is None or self._needs_none(cls):
+            return value is not None
         dtype = egraph.full_type_of(handle).dtype
         alike = all(c and egraph.full_type_of(c).dtype is dtype for c in children)
         return alike and not value.any()

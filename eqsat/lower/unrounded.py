@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -38,20 +38,32 @@ class Unrounded:
     def __init__(self, egraph: EGraph, rounded: Callable[[int], Constant]) -> None:
         self._egraph = egraph
         self._rounded = rounded
-        self._folded_from = _folded_from(egraph)
         self._known: dict[int, Constant] = {}
+
+    @cached_property
+    def _folded_from(self) -> dict[int, int]:
+        """Literal that nothing but folding one e-node made -> that e-node."""
+        makers: dict[int, set[int]] = {}
+        nodes = self._egraph.nodes
+        for union in self._egraph.unions:
+            if union.rule in _FOLDING and nodes[union.right].rule in _FOLDING:
+                makers.setdefault(union.right, set()).add(union.left)
+        return {literal: handles.pop() for literal, handles in makers.items() if len(handles) == 1}
 
     def rounded_once(self, cls: int, otherwise: Compute) -> Compute | None:
         """What gives the elements of a class, rounded once, or ``otherwise`` where that is not finite; ``None`` if they are to be
         rounded at each step, or there is one step only."""
+        type = self._egraph.type_of(cls)
+        if not isinstance(type, TensorType) or type.dtype not in HALVES:
+            return None  # before anything is looked up: of most models that is all
         handle = self._maker(cls)
         if not self._is_rounded(handle) or not all(map(self._is_rounded, self._readers(cls))):
             return None
         operands = self._operands(handle, _STEPS)
         if not any(single for _, single in operands):
             return None
-        node, dtype = self._egraph.nodes[handle], self._egraph.type_of(cls).dtype
-        return partial(_rounded_once, node, [c for c, _ in operands], dtype, otherwise)
+        node = self._egraph.nodes[handle]
+        return partial(_rounded_once, node, [c for c, _ in operands], type.dtype, otherwise)
 
     def _maker(self, cls: int) -> int:
         handle = self._egraph.known.computed_by(cls)
@@ -94,15 +106,6 @@ class Unrounded:
             single = replace(type, dtype=DType.FLOAT)
             self._known[cls] = Constant(single, compute()) if small else Constant(single, compute=compute)
         return self._known[cls]
-
-
-def _folded_from(egraph: EGraph) -> dict[int, int]:
-    """Literal that nothing but folding one e-node made -> that e-node."""
-    makers: dict[int, set[int]] = {}
-    for union in egraph.unions:
-        if union.rule in _FOLDING and egraph.nodes[union.right].rule in _FOLDING:
-            makers.setdefault(union.right, set()).add(union.left)
-    return {literal: handles.pop() for literal, handles in makers.items() if len(handles) == 1}
 
 
 def _rounded_once(node: ENode, operands: Sequence[Constant | None], dtype: DType, otherwise: Compute) -> np.ndarray:
