@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "speed": BASE | {"ir", "frontends", "backends", "cost", "verification", "options", "pipeline", "result", "engines", "fx"},
     "relax": BASE | {"ir", "frontends", "backends", "lower", "pipeline"},
     "fx": BASE | {"ir", "backends"},
-    "dynamo": BASE | {"ir", "frontends", "backends", "options", "pipeline", "result", "fx"},
+    "dynamo": BASE | {"ir", "frontends", "backends", "options", "pipeline", "result", "fx", "verification"},
     "engines": BASE | {"ir", "backends", "lower", "relax", "fx"},
     "commands": BASE | {
         "output", "api", "rewrite", "rule_check", "rules", "cost", "extract", "verification", "inspection", "options", "pipeline",

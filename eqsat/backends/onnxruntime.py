@@ -100,7 +100,7 @@ class Session:
                 found.add_external_initializers([name for name, _ in self._lent], values)
             return found
 
-        self._session = self._loaded(source, options, unsigned=level in ("extended", "all"))
+        self._session = self._loaded(source, options, unsigned=level in ("extended", "all") and sums_saturate())
         vars(self._session)["lent_weights"] = self._lent  # for users of the session alone
         self.inputs = tuple(i.name for i in self._session.get_inputs())
         self.outputs = tuple(o.name for o in self._session.get_outputs())
@@ -109,8 +109,10 @@ class Session:
     def _loaded(
         self, source: str | bytes, options: Callable[[bool], onnxruntime.SessionOptions], *, unsigned: bool
     ) -> onnxruntime.InferenceSession:
-        """``unsigned``: constant signed weights are made unsigned where kernels saturate otherwise (`sums_saturate`), unless that
-        fails, as it does where operators share weights. ONNX Runtime does so from EXTENDED on, and not for QLinearMatMul."""
+        """``unsigned``: constant signed weights are made unsigned, unless that fails, as it does where operators share weights.
+        ONNX Runtime does so from EXTENDED on, and not for QLinearMatMul. Only where its kernels saturate otherwise
+        (`sums_saturate`): it takes processors with AMX for such, where products of two unsigned ones take 7 times as long.
+        """
         import onnxruntime as ort
 
         settings = options(unsigned)

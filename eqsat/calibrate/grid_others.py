@@ -217,6 +217,13 @@ def _quantised() -> Iterator[Cases]:
             {"axis": 1},
         )
     yield Kernels("DequantizeLinear", ROWS[::2], lambda r, c: [data("int32", r, c), value(F, 0.02), value("int32", 0)])
+    for axis, sizes in ((0, [(128, 768)]), (1, [(1, 768), (1, 4096), (128, 256), (128, 768), (128, 3072), (512, 768)])):
+        yield Kernels(  # sums of products, scaled by rows or columns
+            "DequantizeLinear",
+            sizes,
+            lambda r, c, axis=axis: [data("int32", r, c), filled(F, 0.02, (r, c)[axis])],
+            {"axis": axis},
+        )
 
 
 OTHERS: tuple[Cases, ...] = (

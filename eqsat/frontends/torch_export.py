@@ -75,10 +75,25 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     half = not types.isdisjoint({"torch.bfloat16", "torch.float16"})
     opset = max(opset or 0, 22) if "torch.bfloat16" in types else opset
     given = {"opset_version": opset, **({"optimize": False} if half else {}), **options}
-    program = torch.onnx.export(source, *arguments, dynamo=True, verbose=False, **given)
+    program = torch.onnx.export(
+        source, *arguments, dynamo=True, verbose=False, custom_translation_table=_further_operators(), **given
+    )
     if half:
         fold_constants(program.model, onnx_shape_inference=True)
     return program
+
+
+def _further_operators() -> dict[Any, Any]:
+    """What the exporter (of torch 2.14) has no form for: the product of bytes in which torchao's dynamic quantisation ends."""
+    import onnxscript
+    import torch
+
+    operators: Any = vars(onnxscript)["opset18"]
+
+    def multiply_integers(a: Any, b: Any) -> Any:
+        return operators.MatMulInteger(a, b)
+
+    return {torch.ops.aten._int_mm.default: multiply_integers}
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:

@@ -113,6 +113,27 @@ equation(
 )
 
 
+def _with_columns(d: Sampler) -> dict[str, Any]:
+    found = _accumulator(d)
+    del found["sa"], found["sw"]
+    extents = d.choose(((), found["w"].array.shape[1:], (found["a"].shape[-2], 1)))
+    dtype = DType.FLOAT if d.chance(0.9) else DType.DOUBLE
+    return found | {"k": {"to": int(dtype)}, "c": fixed(d.positive(extents), dtype)}
+
+
+equation(
+    "fuse_scales_of_columns_into_integer_product",
+    f"""Cast(MatMulInteger(a, w, *za, *zw), to=1, **k) * c
+        == {TO_FLOAT}(a, w, number(1, float32), column(c), column(za), column(zw))""",
+    constant("c"),
+    worthwhile("kernels for unsigned integers: a.dtype is uint8"),
+    worthwhile("kernels for matrices: a.rank >= 2 and w.rank == 2"),
+    "one zero point on the left: za is None or za.type.size == 1",
+    "one scale, or one for each column: are_columns(c, zw, w)",
+    sample=_with_columns,
+)
+
+
 def _with_bias(d: Sampler) -> dict[str, Any]:
     """A product with a bias of its own, (nearly) a whole number of units or not, or none, and one added."""
     inner, columns, *rows = d.extents(d.integer(3, 5))

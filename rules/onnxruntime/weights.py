@@ -80,3 +80,66 @@ equation(
     source="contrib operators of ONNX Runtime; Frantar et al. 2022",
     sample=_draw,
 )
+
+
+# --- bytes of so few bits, in groups that share a scale, as torchao keeps them
+
+
+def groups_of(q: Ref) -> Term:
+    """The integers of (columns, groups, rows) in bytes."""
+    return literal(_packed((q.elements + np.int8(8)).astype(np.uint8)))
+
+
+def points_of_groups(z: Ref | None) -> Term | None:
+    """Zero points, given as floats, in bytes: (columns, bytes). Without any they are 8, in the kernel as in the integers."""
+    return None if z is None else literal(_packed((z.elements[..., 0] + 8).astype(np.uint8)))
+
+
+def scales_of_groups(s: Ref) -> Term:
+    return literal(np.ascontiguousarray(s.elements[..., 0]))
+
+
+def are_of_four_bits(z: Ref) -> bool:
+    """Whether all zero points are whole numbers of 4 bits."""
+    return bool(np.isin(z.elements, np.arange(-8, 8)).all())
+
+
+def _draw_groups(d: Sampler) -> dict[str, Any]:
+    columns, count, rows = d.extents(3)
+    block = d.choose((16, 16, 32, 24))
+    most = d.choose((7, 7, 7, 9))
+    shape = d.choose(((columns, count * block),) * 5 + ((count * block, columns),))
+    points = d.rng.integers(-8, 8, (columns, count, 1)).astype(np.float32) + np.float32(d.choose((0, 0, 0, 0.5)))
+    return {
+        "x": d.floats((*d.shape(1, 2), rows, shape[1])),
+        "q": fixed(d.rng.integers(-8, most + 1, (columns, count, block)).astype(np.int8)),
+        "s": fixed(d.positive((columns, count, d.choose((1,) * 5 + (block,))))),
+        "z": fixed(points),
+        "f": fixed(shape, "int64"),
+        "cast": {"to": int(DType.FLOAT)},
+        "t": {"perm": (1, 0)},
+    }
+
+
+for suffix, integers, zero in (("", "Cast(q, **cast)", "None"), ("_with_zero_points", "(Cast(q, **cast) - z)", "z")):
+    equation(
+        f"multiply_by_groups_of_four_bits{suffix}",
+        f"""x @ Transpose(Reshape({integers} * s, f, **w), **t)
+            == com.microsoft.MatMulNBits(x, groups_of(q), scales_of_groups(s), points_of_groups({zero}),
+                                         K=w.shape[1], N=w.shape[0], bits=4, block_size=q.shape[2], accuracy_level=0)""",
+        kernels("x", DType.FLOAT),
+        kernels("s", DType.FLOAT),
+        constant("q", "s", *(("z",) if suffix else ())),
+        "columns of groups of signed bytes: q.dtype is int8 and q.rank == 3",
+        "of which 4 bits are used: q.low >= -8 and q.high <= 7",
+        *(("zero points of 4 bits: are_of_four_bits(z)",) if suffix else ()),
+        f"one scale and zero point for each group: {zero if suffix else 's'}.shape == s.shape == (*q.shape[:2], 1)",
+        "groups along the rows: w.shape == (q.shape[0], q.shape[1] * q.shape[2]) and t.attr('perm') == (1, 0)",
+        worthwhile("kernels for matrices: x.rank >= 2"),
+        worthwhile(
+            "kernels for blocks of 16, 32, 64 and so on: q.shape[2] >= 16 and q.shape[2] & (q.shape[2] - 1) == 0"
+        ),
+        exactness=Exactness.ROUNDING,
+        source="contrib operators of ONNX Runtime; Frantar et al. 2022",
+        sample=_draw_groups,
+    )

@@ -39,6 +39,18 @@ equation(
     varies("q"),
 )
 
+equation(
+    "scale_sums_by_columns_first",
+    "(Cast(q, **cast) * r) * c == (Cast(q, **cast) * c) * r",
+    worthwhile("sums of integers: q.dtype is int32"),
+    constant("c"),
+    varies("r"),
+    kernels("r", DType.FLOAT),
+    worthwhile("a scale for each column: c.rank == 1 and c.shape == q.shape[-1:]"),
+    worthwhile("r has one for each row at most: r.rank < 1 or r.shape[-1] == 1"),
+    source="Dettmers et al. 2022, LLM.int8(): scales of rows and of columns",
+)
+
 # --- between the two operands of a product
 
 _SCALES = 4

@@ -7,10 +7,11 @@ products that want unsigned operands to the quantisations that make them, past m
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, varies
+from eqsat.conditions import constant, every_element, varies
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
@@ -32,7 +33,9 @@ from eqsat.rewrite import (
 from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.order import covers, takes_windows
 from eqsat.rules.quantised.pairs import shorthands
+from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.views.movement import moves_elements
+from eqsat.samples import Sampler, fixed
 
 
 def recenter(value: Term) -> Apply:
@@ -47,6 +50,11 @@ def recentred(zero: Ref | None, dtype: DType, like_scale: Ref) -> Term:
     return literal(moved.astype(OTHER_SIGN[dtype].numpy))
 
 
+def recentred_point(zero: Ref | None) -> Term:
+    """The zero point of integers that are recentred with it; one that is absent is zero."""
+    return literal(128, DType.UINT8) if zero is None else recenter(zero)
+
+
 def shifted(bound: Ref | None, dtype: DType) -> Term | None:
     """A bound on integers of a type as one on the recentred integers."""
     return None if bound is None else recentred(bound, dtype, bound)
@@ -55,7 +63,7 @@ def shifted(bound: Ref | None, dtype: DType) -> Term | None:
 equation = Equations(
     __name__,
     source="adding 128 to the integer and to its zero point",
-    functions=pairs.functions | named(covers),
+    functions=pairs.functions | named(axes_of, covers, literal, recentred_point),
     shorthands=shorthands,
 )
 equation(
@@ -76,6 +84,56 @@ equation(
     "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
     "signed bytes: q.dtype is int8",
     varies("q"),  # constants stay signed, as kernels take weights
+)
+
+
+def _added(d: Sampler) -> dict[str, Any]:
+    q = d.integers(d.shape(), d.choose(("int8",) * 4 + ("uint8",)))
+    number = np.full(d.choose(((), (1,), (1,), (2, *q.shape))), d.choose((128, 128, 128, 127)))
+    types = {"cast": {"to": int(DType.INT32)}, "back": {"to": int(DType.UINT8)}}
+    return types | {"q": q, "c": fixed(number, "int32")}
+
+
+equation(
+    "multiply_unsigned_activations",
+    "MatMulInteger(q, w, *z, *y) == MatMulInteger(R(q), w, recentred_point(z), y)",
+    "signed bytes: q.dtype is int8",
+    varies("q"),
+)
+equation(
+    "recentre_instead_of_adding",
+    "Cast(Cast(q, **cast) + c, **back) == R(q)",
+    "signed bytes in a wider type, and unsigned: q.dtype is int8 and c.dtype is int32 and root.dtype is uint8",
+    every_element("c", 128),
+    "c enlarges nothing: root.shape == q.shape",
+    sample=_added,
+)
+
+
+def _compensated(d: Sampler) -> dict[str, Any]:
+    rows, inner, columns = d.extents(3)
+    axis, number = d.choose((0, 0, 0, -2, 1)), d.choose((128, 128, 3, 300, -1))
+    if axis == 1:
+        rows = columns = inner
+    return {
+        "a": d.integers((rows, inner), d.choose(("uint8",) * 5 + ("int8",))),
+        "w": fixed(d.integers((inner, columns), "int8")),
+        "x": fixed([axis], "int64"),
+        "c": fixed(np.full(d.choose(((), (), (1,))), number), "int32"),
+        "cast": {"to": int(DType.INT32)},
+        "r": {"keepdims": 0} if d.chance(0.3) else {},
+    }
+
+
+equation(
+    "shift_integers_instead_of_sums",
+    "MatMulInteger(a, w) - ReduceSum(Cast(w, **cast), x, **r) * c == MatMulInteger(a, w, literal(int(c.low), uint8))",
+    "unsigned bytes: a.dtype is uint8",
+    "sums of columns: w.rank == 2 and axes_of(r, x, w) == (-2,)",
+    "one number of the type: c.low == c.high and 0 <= c.low <= 255",
+    "what is taken off enlarges nothing: c.rank <= 2 and c.type.size == 1",
+    source="(q - z) @ w = q @ w - z * sum(w)",
+    sample=_compensated,
 )
 equation("cancel_recentring", "eqsat.Recenter(R(q), **again) == q", source="an involution")
 equation(
@@ -164,5 +222,5 @@ def multiply_unsigned(m: Match) -> Term:
     """``f(q: int8, z) == f(R(q), z + 128)`` where of the integers and their zero point only the difference counts."""
     inputs = list(m.inputs)
     inputs[m.operand] = recenter(m.q)
-    inputs[m.point] = literal(128, DType.UINT8) if m.z is None else recenter(m.z)
+    inputs[m.point] = recentred_point(m.z)
     return Apply(m.op, tuple(inputs), m.root.attributes)

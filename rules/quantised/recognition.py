@@ -11,11 +11,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import constant, every_element, kernels, one_element, worthwhile
+from eqsat.conditions import constant, every_element, kernels, one_element, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import HALVES, DType
-from eqsat.rewrite import Literal, Ref, Term, apply, literal
+from eqsat.rewrite import Apply, Literal, Ref, Term, apply, literal, present
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.pairs import (
@@ -89,6 +89,14 @@ def varying(s: Ref) -> list[int]:
     """The axes along which a value varies, counted from the end."""
     extents = s.static_shape
     return [i - len(extents) for i, n in enumerate(extents) if n != 1]
+
+
+def quantized_by_slices(node: Ref, x: Ref, s: Ref, zero: Ref | None) -> Term:
+    """QuantizeLinear like ``node`` by one scale, or one for each slice of the axis along which it varies, and one zero point."""
+    extents = [s.static_shape[axis] for axis in varying(s)]
+    zeros = None if zero is None else literal(np.full(extents, zero_of(zero, zero.dtype)), zero.dtype)
+    attributes = node.attributes.updated(axis=varying(s)[0] + x.rank if extents else None)
+    return Apply("QuantizeLinear", present(x, reshaped(s, extents), zeros), attributes)
 
 
 def dequantized(q: Ref, s: Ref, zero: int | None = None) -> Term:
@@ -244,6 +252,34 @@ equation(
     quanta=1,
     source="the quotient by the rounded reciprocal is less than one part in a million away: ties may go the other way",
     sample=partial(_scaled, exact=0.1),
+)
+
+
+def _rows(d: Sampler) -> dict[str, Any]:
+    """Scales of the slices of an axis that are computed, or one; at times of two axes, or more than the value has."""
+    x = _near_ties(d).astype(d.choose(("float32",) * 9 + ("float16",)))
+    kept = d.integer(-1, x.ndim - 1)
+    shape = [n if i == kept or d.chance(0.05) else 1 for i, n in enumerate(x.shape)]
+    scales = d.positive(d.choose((tuple(shape),) * 8 + ((2, *shape),))).astype(x.dtype)
+    one, integers = x.dtype.type(1 if d.chance(0.9) else 0.5), d.choose(("int8", "uint8"))
+    if d.chance(0.15):  # zero points of their own
+        several = {"e": fixed(np.full(x.shape[:1], one)), "z": fixed(d.integers(x.shape[:1], integers))}
+        return {"x": x, "c": scales, "n": {"axis": 0}, **several}
+    return {"x": x, "c": scales, "e": fixed(one), "z": fixed(d.choose((0, 5)), integers)}
+
+
+equation(
+    "divide_by_computed_scales_in_quantize",
+    "QuantizeLinear(x / c, e, *z, **n) == quantized_by_slices(n, x, c, z)",
+    varies("c"),
+    every_element("e", 1),
+    kernels("x", DType.FLOAT),
+    "one zero point: z is None or z.type.size == 1",
+    "no blocks: unblocked(n.attributes)",
+    "the scale enlarges nothing: root.shape == x.shape and c.rank <= x.rank",
+    "the scale varies over one axis at most: len(varying(c)) <= 1",
+    source="ONNX QuantizeLinear: x / s, rounded",
+    sample=_rows,
 )
 
 # --- dequantisation

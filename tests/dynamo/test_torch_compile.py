@@ -312,6 +312,47 @@ def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -
         assert _compiled(torch.relu, verify=True)(torch.ones(2)).tolist() == [1, 1]
 
 
+class RowByRow(torch.nn.Module):
+    """A linear layer of bytes, activations quantised by the largest magnitude of their row, as torchao writes it."""
+
+    def __init__(self, inner: int, columns: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-127, 128, (columns, inner), dtype=torch.int8))
+        self.register_buffer("scale", torch.rand(columns) / 100)
+
+    def forward(self, x: Any) -> Any:
+        ends = torch.amin(x, -1, keepdim=True).clamp(max=0), torch.amax(x, -1, keepdim=True).clamp(min=0)
+        scale = (torch.maximum(-ends[0], ends[1]) / 127.5).clamp(min=1e-7)
+        integers = torch.clamp(torch.round(x * (1 / scale)), -128, 127).to(torch.int8)
+        return torch._int_mm(integers, self.weight.t()).to(x.dtype) * scale * self.scale
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_products_of_bytes_are_exported(verify: bool, compilations: list[bool]) -> None:
+    model = torch.nn.Sequential(RowByRow(64, 96), torch.nn.GELU(), RowByRow(96, 32)).eval()
+    compiled = _compiled(model, verify=verify)
+    for rows in (24, 40):
+        x = torch.randn(rows, 64)
+        expected = model(x)
+        _same(compiled(x), expected, atol=float(expected.abs().max()) / 50)  # an integer at a tie may go the other way
+    assert compilations
+
+
+def test_what_roundings_move_further_is_no_reason_to_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import program
+
+    to_tensor = program.to_tensor
+    model = RowByRow(64, 32).eval()
+    x = torch.randn(16, 64)
+    scale = float(model(x).abs().max())
+    monkeypatch.setattr(program, "to_tensor", lambda array: to_tensor(array) + 2e-3 * scale)
+    _compiled(model, verify=True)(x)
+    monkeypatch.setattr(program, "to_tensor", lambda array: to_tensor(array) + 0.5 * scale)
+    torch.compiler.reset()
+    with pytest.warns(FallbackWarning, match="differs from PyTorch's"):
+        _compiled(model, verify=True)(x)
+
+
 def test_an_error_of_ours_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from eqsat.dynamo import program
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import eqsat
+import eqsat.backends.onnxruntime
 import eqsat.verification.unsigned
 from eqsat.backends.onnx_file import to_model
 from eqsat.backends.onnxruntime import Session
@@ -84,3 +85,13 @@ def test_products_of_whole_bytes_are_verified_everywhere() -> None:
     assert "QLinearMatMul" in result.report.operators_after
     assert result.report.verification["verdict"] in ("equal", "within tolerance")
     assert DType.INT8 in {c.dtype for c in result.program.graph.constants.values()}
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+def test_sessions_ask_for_unsigned_weights_only_where_sums_saturate(
+    monkeypatch: pytest.MonkeyPatch, *, saturate: bool
+) -> None:
+    monkeypatch.setattr(eqsat.backends.onnxruntime, "sums_saturate", lambda: saturate)
+    session = Session(to_model(products()), "all").inference_session
+    asked = session.get_session_options().get_session_config_entry("session.x64quantprecision")
+    assert asked == str(int(saturate))
