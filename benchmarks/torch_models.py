@@ -35,7 +35,7 @@ def _tokens(batch: int, length: int, _: int) -> Inputs:
     import torch
 
     mask = torch.ones(batch, length, dtype=torch.int64)
-    mask[0, length // 2 :] = 0
+    mask[0, (length + 1) // 2 :] = 0
     return {"input_ids": torch.randint(0, 99, (batch, length)), "attention_mask": mask}
 
 
