@@ -134,3 +134,61 @@ def test_truth_values_computed_of_extents_count_as_numbers(op: str) -> None:
     target = b.op(op, number, b.constant(np.array([3, 4])) if op == "Mul" else number)
     graph = b.finish({"z": b.op("Expand", b.input("y", "float32", (1, 1)), target)})
     same(graph, {"x": np.zeros((2, 5), np.float32), "y": np.ones((1, 1), np.float32)})
+
+
+# --- operands that enlarge the result
+
+
+@pytest.mark.parametrize(
+    "steps", [(("Mul", -np.ones(5)), ("Add", None)), (("Mul", 2 * np.ones(5)), ("Add", 1), ("Mul", 0.5))]
+)
+def test_a_constant_that_enlarges_the_result_stays(steps: tuple[tuple[str, Any], ...]) -> None:
+    b = GraphBuilder()
+    x = y = b.input("x", "float32", (1,))
+    for op, number in steps:
+        y = b.op(op, y, x if number is None else b.constant(np.asarray(number, np.float32)))
+    result = same(b.finish({"y": y}), {"x": np.ones(1, np.float32)})
+    assert sum(counts(result).values()) == len(steps)
+
+
+# --- rules that failed: no warning is left
+
+
+@pytest.mark.parametrize(("source", "number"), [("int8", 128), ("uint8", 0)])
+def test_tables_are_looked_up_by_bytes(source: str, number: int) -> None:
+    b = GraphBuilder()
+    place = b.op("Add", b.op("Cast", b.input("q", source, (256,)), to=6), b.constant(np.int32(number)))
+    table = b.constant(np.tanh(np.arange(256, dtype=np.float32) / 64 - 2))
+    graph = b.finish({"y": b.op("Gather", table, place, axis=0)})
+    result = same(graph, {"q": np.arange(256).astype(source)})
+    assert counts(result) == {"Cast": 1, "Gather": 1}
+
+
+def test_a_bound_may_be_looked_up() -> None:
+    b = GraphBuilder()
+    bound = b.op("Gather", b.constant(np.linspace(-1, 1, 10, dtype=np.float32)), b.input("i", "int64", ()), axis=0)
+    y = b.op("Clip", b.input("x", "float32", (3,)), bound)
+    same(b.finish({"y": y}), {"i": np.array(7), "x": np.array([-1, 0.5, 2], np.float32)})
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(-10, -100, -1), (0, 2, 1), (5, 0, -1)])
+def test_extents_are_cut_out_as_slice_does(start: int, end: int, step: int) -> None:
+    b = GraphBuilder()
+    shape = b.op("Shape", b.input("x", "float32", (3, 4, "n")))
+    y = b.op("Slice", shape, *ints(b, [start], [end], [0], [step]))
+    same(b.finish({"y": y}), {"x": np.zeros((3, 4, 2), np.float32)})
+
+
+def test_a_part_of_a_large_constant_may_be_empty() -> None:
+    b = GraphBuilder()
+    table = b.constant(np.random.default_rng(0).standard_normal((200, 32)).astype(np.float32))
+    first, second = b.op("Split", table, *ints(b, [200, 0]), outputs=2, axis=0)
+    joined = b.op("Concat", second, b.input("y", "float32", (2, 32)), axis=0)
+    graph = b.finish({"z": b.op("Neg", first), "w": joined})
+    same(graph, {"y": np.ones((2, 32), np.float32)})
+
+
+def test_no_windows_are_looked_up() -> None:
+    b = GraphBuilder()
+    y = b.op("Gather", b.input("x", "float32", (3, 20)), b.constant(np.zeros((0, 8), np.int64)), axis=1)
+    same(b.finish({"y": y}), {"x": np.ones((3, 20), np.float32)})
