@@ -135,7 +135,7 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     if traits.truth:
         return _of_truth(egraph, handle, traits, children, depth, memo)
     if node.key == "Range" and len(children) == 3:
-        return _of_range(*(_child(egraph, x, depth, memo) for x in children))
+        return _of_range(egraph.full_type_of(handle).dtype, *(_child(egraph, x, depth, memo) for x in children))
     if traits.bounds != EVERYTHING and (traits.sources or egraph.full_type_of(handle).dtype.is_float):
         return _of_function(egraph, handle, children, depth, memo)
     if node.key == "DequantizeLinear":
@@ -182,9 +182,10 @@ def _of_truth(
     return (float(min(found)), float(max(found)))
 
 
-def _of_range(start: Interval, limit: Interval, step: Interval) -> Interval:
-    """Places counted upwards."""
-    return (start[0], max(start[0], limit[1])) if step[0] > 0 else EVERYTHING
+def _of_range(dtype: DType, start: Interval, limit: Interval, step: Interval) -> Interval:
+    """Places counted upwards, in whole numbers: sums of others are rounded, and the last may be beyond the limit."""
+    whole = dtype.is_integer or all(low == high and low.is_integer() for low, high in (start, step))
+    return (start[0], max(start[0], limit[1])) if whole and step[0] > 0 else EVERYTHING
 
 
 def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:

@@ -191,6 +191,14 @@ def test_products_of_bounds_are_rounded_as_products_are() -> None:
     assert _bounds(b, b.op("Mul", x, x)) == (float(tenth * tenth), math.inf)
 
 
+@pytest.mark.parametrize(("step", "known"), [(1.0, True), (0.1, False)])
+def test_floats_counted_by_fractions_may_end_beyond_the_limit(step: float, known: bool) -> None:
+    b = GraphBuilder("g")
+    last = b.op("Cast", b.op("Squeeze", b.op("Shape", b.input("x", "float32", ("n",)))), to=1)
+    y = b.op("Range", b.constant(np.float32(0)), last, b.constant(np.float32(step)))
+    assert (_bounds(b, y)[0] == 0) is known
+
+
 def test_functions_in_half_precision_miss_their_values_by_a_rounding() -> None:
     b = GraphBuilder("g")
     y = b.op("Tanh", b.op("Sigmoid", b.input("x", "float16", (3,))))
