@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
@@ -10,7 +12,10 @@ from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, shared
 from eqsat.rules.terms import by_class, complete_nodes
+from eqsat.rules.views.extents import repeated
+from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
+from eqsat.samples import Drawing, Instance, Sampler
 
 _SOURCE = "ONNX multidirectional broadcasting"
 
@@ -107,13 +112,27 @@ def remove_expand_before_matmul(m: Match) -> Term:
     return _again(m)
 
 
+def _draw_view(d: Sampler) -> Instance:
+    """A number expanded to the shape of a value, under a view, in a sum with one."""
+    drawing = Drawing()
+    rows, columns = d.extents(2, ones=0)
+    x = drawing.value(d.floats((rows, columns)), {rows, columns})
+    filled = drawing.op("Expand", drawing.builder.constant(np.float32(d.choose((1, -2)))), drawing.op("Shape", x))
+    where = drawing.builder.constant(d.choose(([0], [1], [1, 2])), "int64")
+    ones, others = (drawing.op("Unsqueeze", v, where) for v in (filled, x))
+    return drawing.finish(drawing.op("Add", ones, others), ones)
+
+
 def _users_of_expanded(view: GroupView) -> Iterator[Match]:
     """Each elementwise operator that reads an Expand, with ``x`` in its place, and its other operands."""
+    known = {node.handle for node, (x, _) in view.nodes("Expand") if x is not None and x.is_constant}
     for expand, (x, shape) in view.nodes("Expand"):
         if x is None or x.handle == expand.handle or (x.is_constant and x.type.size != 1):
             continue
         for op, node, inputs in view.users(expand):
-            if x.is_constant and len(inputs) > 1:
+            if (
+                x.is_constant and node.handle in known
+            ):  # factors that undo one another but for rounding make ever new numbers
                 continue
             # Where the operator changes nothing, its result is the Expand: that would sink again and again, without end.
             if op in operators_with(is_elementwise) and node.handle != expand.handle:
@@ -147,6 +166,27 @@ STAYS_EXPANDED = Condition(
 def sink_expand_behind_elementwise(m: Match) -> Term:
     """``f(Expand(x), c) == Expand(f(x, c))`` for a number ``c``."""
     return apply("Expand", Apply(m.op, m.operands, m.root.attributes), m.shape)
+
+
+def _views_of_numbers(view: GroupView) -> Iterator[Match]:
+    expanded = {
+        node.handle: x for node, (x, _) in complete_nodes(view, "Expand") if x.is_constant and x.type.shape == ()
+    }
+    for op in operators_with(is_view) if expanded else ():
+        for node, (x, *_) in complete_nodes(view, op):
+            if x.handle in expanded and not node.is_constant:
+                yield Match({"x": expanded[x.handle]}, node)
+
+
+@group_rule(
+    find=_views_of_numbers,
+    exactness=Exactness.EXACT,
+    source=_SOURCE,
+    sample=_draw_view,
+)
+def expand_number_to_shape_of_view(m: Match) -> Term:
+    """``Unsqueeze(Expand(c, s)) == Expand(c, its shape)`` for a number ``c``: masks of ones, which have axes added."""
+    return repeated(m.x, (), m.root.shape, m.root)
 
 
 def _functions_expanded(view: GroupView) -> Iterator[Match]:

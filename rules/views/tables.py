@@ -12,7 +12,8 @@ from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import reshaped
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import complete_nodes, int64s
+from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.movement import SMALL
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -92,6 +93,40 @@ def compute_in_table(m: Match) -> Term:
     rows = m.rows.handle
     arguments: Any = (x if x is None else m.t if x.handle == rows else in_row(x, m.behind) for x in m.inputs)
     return apply("Gather", Apply(m.f, tuple(arguments), m.root.attributes), m.i, axis=m.axis)
+
+
+# --- one row for all
+
+
+def _one_row(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, length, batch = d.extents(3, ones=0)
+    x = drawing.value(d.floats((batch, length)), {batch, length})
+    number = drawing.builder.constant
+    places = np.full((1, length), d.integer(-1, 1)) + (np.arange(length) if d.chance(0.2) else 0)
+    shape = drawing.op("Shape", x)
+    at = drawing.op("Expand", number(places if d.chance() else places[:, :1]), shape)
+    table = drawing.value(fixed(d.floats((length + 1, *d.choose(((), (rows,)))))))
+    return drawing.finish(drawing.op("Gather", table, at, axis=0))
+
+
+def _look_ups(view: GroupView) -> Iterator[Match]:
+    for node, (t, i) in complete_nodes(view, "Gather"):
+        if node.attr("axis", 0) == 0 and t.is_constant and not i.is_constant:
+            yield Match({"t": t, "i": i}, node)
+
+
+@group_rule(
+    find=_look_ups,
+    where=stated("i", "every place is the same: i.low == i.high"),
+    exactness=Exactness.EXACT,
+    source="ONNX Gather",
+    sample=_one_row,
+)
+def expand_row_instead_of_looking_it_up(m: Match) -> Term:
+    """``Gather(t, i) == Expand(t[k])`` where every place is ``k``: the types of tokens of one sentence."""
+    row = apply("Gather", m.t, literal(np.int64(m.i.low)), axis=0)
+    return repeated(row, m.t.shape[1:], m.root.shape, m.i)
 
 
 # --- products with one-hot rows

@@ -11,6 +11,7 @@ from graph_checks import assert_close, counts
 
 import eqsat
 from eqsat.ir.build import GraphBuilder
+from eqsat.ir.constants import Constant
 from eqsat.ir.interpret import run
 from eqsat.result import Result
 
@@ -206,3 +207,50 @@ def test_a_range_whose_sums_round_is_left_to_the_runtime(step: float, known: boo
         warnings.simplefilter("error")  # such as that rules are left out
         result = eqsat.optimize(b.finish({"y": b.op("Mul", b.input("x", "float32", (1,)), places)}))
     assert ("Range" not in result.report.operators_after) is known
+
+
+# --- numbers along extents that are symbols
+
+
+def filled(b: GraphBuilder, like: str, number: Any) -> str:
+    return b.op("ConstantOfShape", b.op("Shape", like), value=Constant.of([number]))
+
+
+def test_a_mask_of_ones_is_no_mask() -> None:
+    """As TorchScript exports it: ``scores + (1 - ones[:, None, None]) * -10000``."""
+    b = GraphBuilder()
+    mask = filled(b, b.input("ids", "int64", ("b", "s")), np.float32(1))
+    for axis in (1, 2):
+        mask = b.op("Unsqueeze", mask, *ints(b, [axis]))
+    mask = b.op("Mul", b.op("Sub", b.constant(np.float32(1)), mask), b.constant(np.float32(-10000)))
+    y = b.op("Softmax", b.op("Add", b.input("x", "float32", ("b", 4, "s", "s")), mask))
+    x = np.random.default_rng(0).standard_normal((2, 4, 3, 3)).astype(np.float32)
+    assert counts(same(b.finish({"y": y}), {"ids": np.zeros((2, 3), np.int64), "x": x})) == {"Softmax": 1}
+
+
+@pytest.mark.parametrize("zeros", ["filled", "cut"])
+def test_types_of_tokens_of_one_sentence_are_one_row(zeros: str) -> None:
+    """As exported without types, which are zeros, or the first of so many zeros."""
+    b = GraphBuilder()
+    ids = b.input("ids", "int64", ("b", "s"))
+    if zeros == "filled":
+        types = filled(b, ids, np.int64(0))
+    else:
+        first = b.op(
+            "Slice", b.constant(np.zeros((1, 64), np.int64)), *ints(b, [0]), b.op("Shape", ids, start=1), *ints(b, [1])
+        )
+        types = b.op("Expand", first, b.op("Shape", ids))
+    table = b.constant(np.random.default_rng(0).standard_normal((2, 16)).astype(np.float32))
+    y = b.op("Add", b.input("x", "float32", ("b", "s", 16)), b.op("Gather", table, types, axis=0))
+    result = same(b.finish({"y": y}), {"ids": np.zeros((2, 3), np.int64), "x": np.ones((2, 3, 16), np.float32)})
+    assert counts(result) == {"Add": 1}
+
+
+def test_factors_that_undo_one_another_but_for_rounding_end() -> None:
+    b = GraphBuilder()
+    x = filled(b, b.input("x", "float32", ("b", "s")), np.float32(0.7))
+    for _ in range(3):
+        for factor in (0.3, 1 / np.float32(0.3), 1.7, 1 / np.float32(1.7)):
+            x = b.op("Mul", x, b.constant(np.float32(factor)))
+    result = eqsat.optimize(b.finish({"y": b.op("Sub", b.input("z", "float32", ("b", "s")), x)}), verify=False)
+    assert result.report.stop_reason == "saturated"
