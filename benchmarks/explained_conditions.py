@@ -159,7 +159,6 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         *((rule, "a rounded bias moves an eighth of a quantum at most") for rule in (*_IN_UNITS[1:], *_IN_ROWS)),
         ("convolve_integers", "a rounded bias moves half a quantum at most"),
         ("divide_by_power_of_two_in_quantize", "the factor is positive and ordinary"),
-        ("drop_clip_behind_quantize", "float32"),
         ("normalise_half_precision_in_double", "float16, of which float32 holds the squares"),
         ("pass_factor_between_dequantized_values", "a scale of ordinary size"),
         ("recognise_attention", "a scale in range"),
