@@ -8,7 +8,7 @@ from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref
-from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit, not_all
+from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit, not_all, stay_normal
 
 
 def bound(a: Ref, b: Ref) -> float:
@@ -20,7 +20,7 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="associativity and distributivity of the matrix product; Hu et al. 2021",
-    functions=named(largest, limit),
+    functions=named(largest, limit, stay_normal),
 )
 FLOAT = kernels("x", *sorted(FLOATS))
 MATRICES = worthwhile("the factors are matrices: a.rank == 2 and b.rank == 2")
@@ -46,6 +46,7 @@ equation(
     worthwhile(not_all("a", 0)),  # else all products of ``x @ 0`` are one value, which scales by anything
     worthwhile("a @ b is no larger than both: a.static_shape[0] * b.static_shape[1] <= a.type.size + b.type.size"),
     "a @ b finite: bound(a, b) < limit(a)",
+    "a @ b keeps its digits: stay_normal(largest(a), b)",
 )
 equation(
     "add_constant_factors_first",

@@ -135,7 +135,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         *OPERANDS,
         NO_VECTORS,
         columns(f"1 - {swapped}"),
-        *(() if swapped == "t" else ("a matrix of weights: w.rank == 2",)),
+        *(() if swapped == "int(t != 0)" else ("a matrix of weights: w.rank == 2",)),
         UNSIGNED_RESULT,
         ONE_LEFT_SCALE,
         SIGNED_WEIGHTS,
@@ -170,5 +170,5 @@ _state(
     "multiply_integers_with_bias",
     "multiply_integers_with_rows_of_bias",
     "(product := Gemm(A(a), W(w), bias, transB=t))",
-    "t",
+    "int(t != 0)",
 )

@@ -262,8 +262,8 @@ equation(
 
 
 def _near_ends(d: Sampler) -> dict[str, Any]:
-    """Elements around the ends of the range, and bounds at those or a little within or beyond; at times quotients in float16, into
-    which the ends round."""
+    """Elements around the ends of the range, and bounds at those or a little within or beyond; at times quotients in float16,
+    in which the ends are others."""
     integers = d.choose(("int8", "uint8", "int16", "int16", "int16"))
     carrier = d.choose(("",) * 4 + ("precision", "scale", "both"))
     of_x, of_s = (np.dtype("float16" if carrier in kinds else "float32") for kinds in (("both",), ("both", "scale")))
@@ -282,7 +282,7 @@ def _near_ends(d: Sampler) -> dict[str, Any]:
     x = (d.rng.choice(ends, shape) * d.rng.choice((0.5, 0.99, 1, 1.01, 3), shape)).astype(of_x)
     attributes = {"precision": int(DType.FLOAT16)} if carrier == "precision" else {}
     if d.chance(0.1):  # several scales
-        s, z, attributes = s * d.positive(shape[:1], of_s), np.full(shape[:1], z), attributes | {"axis": 0}
+        s, z, attributes = s * d.positive(shape[:1]).astype(of_s), np.full(shape[:1], z), attributes | {"axis": 0}
     return {"x": x, "s": fixed(s), "z": fixed(z, integers), **bounds, "n": attributes}
 
 

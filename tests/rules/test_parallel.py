@@ -234,6 +234,19 @@ def test_slices_that_cover_a_value_are_a_split_into_the_longest_and_into_the_sho
     assert proved_equal(graph, "split_instead_of_slices")
 
 
+@pytest.mark.parametrize("block", [0, 16])
+def test_parts_that_are_dequantised_by_one_block_each_stay(block: int) -> None:
+    b = GraphBuilder()
+    parts = b.op("Split", b.input("q", "int8", (1, 32)), b.constant([16, 16], "int64"), axis=1, outputs=2)
+    scale, zero = (
+        b.constant(np.array([[0.5]] if block else 0.5, "float32")),
+        b.constant(np.array([[3]] if block else 3, "int8")),
+    )
+    attributes: dict[str, Any] = {"axis": 1, "block_size": block} if block else {}
+    p, q = (b.op("DequantizeLinear", part, scale, zero, **attributes) for part in parts)
+    assert counts(optimized(b.finish({"y": b.op("Concat", q, p, axis=1)})))["DequantizeLinear"] == (2 if block else 1)
+
+
 @pytest.mark.parametrize("fmods", [(1, 1), (0, 0), (1, 0)])
 def test_what_is_done_to_each_pair_of_parts_keeps_its_attributes(fmods: tuple[int, int]) -> None:
     b = GraphBuilder()

@@ -350,8 +350,6 @@ def test_a_vector_times_weights_less_sums_that_are_a_matrix_stays() -> None:
 def test_values_dequantised_to_different_types_share_no_scales() -> None:
     b = GraphBuilder()
     q, p = (b.input(name, "int8", (2, 3)) for name in "qp")
-    one, two, other = (
-        b.op(DQ, v, b.constant(np.float32(s)), **a)
-        for v, s, a in ((q, 0.3, {}), (p, 0.7, {}), (q, 0.11, {"output_dtype": 10}))
-    )
-    optimized(b.finish({"y": b.op("Mul", one, two), "e": other}), tolerance=1e-3)
+    one, two = (b.op(DQ, value, *parameters(b, scale)) for value, scale in ((q, 0.3), (p, 0.7)))
+    half = b.op(DQ, q, *parameters(b, 0.11), output_dtype=10)
+    optimized(b.finish({"y": b.op("Mul", one, two), "e": half}), tolerance=1e-3)
