@@ -6,13 +6,15 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import asks
+from eqsat.conditions import asks, kernels
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Condition, Match, Ref, Term, apply, literal
 from eqsat.rules.terms import reshape
 
 FLOATS = frozenset((*HALVES, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
+
+FLOAT = kernels("x", *sorted(FLOATS))
 
 _SPREAD_OF_WEIGHTS = 8.0
 """How many times larger the greatest weights are than such as sums consist of."""

@@ -2,14 +2,12 @@
 
 import ml_dtypes
 
-from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.conditions import constant, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref, Term, literal
-from eqsat.rules.linear.alignment import FLOATS, largest, limit, ordinary_summands, stay_normal
+from eqsat.rules.linear.alignment import FLOAT, largest, limit, ordinary_summands, stay_normal
 from eqsat.rules.terms import mul, transpose
-
-FLOAT = kernels("x", *sorted(FLOATS))
 
 
 def enlarges(c: Ref, result: Ref) -> bool:

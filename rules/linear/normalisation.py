@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from eqsat.conditions import kernels
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Ref, Term, apply, literal
-from eqsat.rules.linear.alignment import FLOATS, limit
+from eqsat.rules.linear.alignment import FLOAT, limit
 from eqsat.rules.terms import add, div, mul, sub
 
 
@@ -55,7 +54,7 @@ equation(
     "batch_normalization_as_scale_and_shift",
     """BatchNormalization(x, gamma, beta, mean, var, epsilon=e, training_mode=0, **n)
        == x * channels(x, gain(x, gamma, var, e)) + channels(x, shift(x, beta, mean, gain(x, gamma, var, e)))""",
-    kernels("x", *sorted(FLOATS)),
+    FLOAT,
     "gain and shift are finite: fit(x, gamma, beta, mean, var, e)",
     source="ONNX BatchNormalization; TVM SimplifyInference",
 )

@@ -114,8 +114,8 @@ def zero_of(z: Ref | None, dtype: DType) -> int:
     return 0 if z is None else int(z.value.astype(dtype.numpy).reshape(()))
 
 
-def zero_point(value: Ref | None, dtype: DType) -> Term:
-    """A zero point that is stated, and one number where it is constant."""
+def zero_number(value: Ref | None, dtype: DType) -> Term:
+    """A zero point as one number that is stated. Raises `Unmet` if it is not known at compile time."""
     return literal(zero_of(value, dtype), dtype)
 
 
@@ -165,7 +165,7 @@ def steps(view: GroupView, op: str) -> Iterator[Step]:
 
 functions = {
     **named(like, width, largest, largest_float, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
-    **named(one_precision, holds_integers, zero_of, zero_point, least, reach),
+    **named(one_precision, holds_integers, zero_of, zero_number, least, reach),
 }
 shorthands = {
     "Q(x)": ("QuantizeLinear(x, s, *z, **n)", 'like(n, "QuantizeLinear", x, s, z)'),
