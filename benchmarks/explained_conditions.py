@@ -175,6 +175,7 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
     {
         ("drop_clip_behind_quantize", "scale constant, positive and normal"),
         ("move_dequantize_behind_topk", "no integer dequantises to infinity"),
+        *((f"{rule}_of_integers", "floats that hold the integers") for rule in ("argmax", "argmin", "topk")),
         ("move_dequantize_behind_topk", "q of 8 bits"),
         ("drop_small_addend_before_quantize", "floats that hold the integers"),
         ("multiply_integers_and_add", "one scale of the result"),

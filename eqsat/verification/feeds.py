@@ -21,8 +21,9 @@ def random_feeds(
 ) -> dict[str, np.ndarray]:
     """One array for each input of ``graph``, the same for the same seed.
 
-    Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, floats are
-    normal of mean 0 and standard deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
+    Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, other integers are
+    small, and negative at times where nothing may be looked up or counted by them, floats are normal of mean 0 and standard
+    deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
     `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or is no tensor.
     """
     extents = dict(sizes or {})

@@ -10,7 +10,6 @@ from eqsat.ir.operator import operator, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, apply, group_rule
 from eqsat.rules.cuts import cuts
 from eqsat.rules.linear.alignment import lies_along, spread
-from eqsat.rules.quantised.pairs import unblocked
 from eqsat.rules.terms import by_class
 
 _CUT, _OTHER = "Split(x, k, outputs=2, axis=a)", "Split(y, j, outputs=2, axis=b)"
@@ -59,7 +58,8 @@ def _functions(view: GroupView, part: Ref) -> dict[Function, tuple[Ref, Numbers]
     found: dict[Function, tuple[Ref, Numbers]] = {}
     for op, user, (x, *numbers) in view.users(part):
         of_part = traits_of(op).operands == 1 and x is not None and x.handle == part.handle
-        if of_part and unblocked(user.attributes) and all(n is None or n.type.size == 1 for n in numbers):
+        whole = not user.attr("block_size", 0)  # a scale of one block is no number that holds for all
+        if of_part and whole and all(n is None or n.type.size == 1 for n in numbers):
             handles = tuple(None if n is None else n.handle for n in numbers)
             found.setdefault((op, user.attributes, handles), (user, tuple(numbers)))
     return found

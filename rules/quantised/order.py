@@ -164,8 +164,15 @@ equation(
 # --- positions
 
 _in_order = (positive_scale, one_scale, bytes_before, _finite_range)
+_told_apart = (
+    positive_scale,
+    one_scale,
+    kernels_before,
+    _finite_range,
+    "floats that hold the integers: holds_integers(n.dtype, q.dtype) and n.dtype is s.dtype",
+)
 for _op in ("ArgMax", "ArgMin"):
-    equation(f"{_op.lower()}_of_integers", f"{_op}(D(q), **a) == {_op}(q, **a)", *_in_order)
+    equation(f"{_op.lower()}_of_integers", f"{_op}(D(q), **a) == {_op}(q, **a)", *_told_apart)
 equation(
     "move_dequantize_behind_topk",
     "TopK(D(q), k, outputs=2, **a)[0] == D(TopK(q, k, outputs=2, **a)[0])",
@@ -175,7 +182,7 @@ equation(
 equation(
     "topk_of_integers",
     "TopK(D(q), k, outputs=2, **a)[1] == TopK(q, k, outputs=2, **a)[1]",
-    *_in_order,
+    *_told_apart,
     "in order: a.attr('sorted', 1)",
 )
 

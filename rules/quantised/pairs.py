@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.conditions import asks, condition, constant, worthwhile
 from eqsat.equations import Equations, named
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal, present
 from eqsat.rules.linear.alignment import largest
 from eqsat.samples import Sampler, fixed
@@ -90,9 +90,17 @@ def unblocked(*attributes: Mapping[str, Any]) -> bool:
     return not any(a.get("block_size", 0) or a.get("precision", 0) for a in attributes)
 
 
-def one_precision(node: Mapping[str, Any], *operands: Ref) -> bool:
-    """Whether a node with these attributes divides its operands in the one type that all of them have, and not by blocks."""
-    return unblocked(node) and all(v.dtype is operands[0].dtype for v in operands)
+def quotient_type(attributes: Mapping[str, Any], scale: Ref) -> DType:
+    """The type in which QuantizeLinear divides."""
+    return DType(attributes.get("precision", 0) or scale.dtype)
+
+
+def one_precision(attributes: Mapping[str, Any], *operands: Ref) -> bool:
+    """Whether QuantizeLinear divides in one type, whichever of the operands is the scale, into which each converts exactly."""
+    found = quotient_type(attributes, operands[0])
+    widens = found is DType.FLOAT and attributes.get("precision", 0)
+    exact = all(v.dtype is found or (widens and v.dtype in HALVES) for v in operands)
+    return exact and not attributes.get("block_size", 0)
 
 
 def positive(scale: Ref) -> bool:
@@ -165,7 +173,7 @@ def steps(view: GroupView, op: str) -> Iterator[Step]:
 
 functions = {
     **named(like, width, largest, largest_float, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
-    **named(one_precision, holds_integers, zero_of, zero_number, least, reach),
+    **named(one_precision, quotient_type, holds_integers, zero_of, zero_number, least, reach),
 }
 shorthands = {
     "Q(x)": ("QuantizeLinear(x, s, *z, **n)", 'like(n, "QuantizeLinear", x, s, z)'),
@@ -265,8 +273,9 @@ def _near_ends(d: Sampler) -> dict[str, Any]:
     """Elements around the ends of the range, and bounds at those or a little within or beyond; at times quotients in float16,
     in which the ends are others."""
     integers = d.choose(("int8", "uint8", "int16", "int16", "int16"))
-    carrier = d.choose(("",) * 4 + ("precision", "scale", "both"))
-    of_x, of_s = (np.dtype("float16" if carrier in kinds else "float32") for kinds in (("both",), ("both", "scale")))
+    carrier = d.choose(("",) * 4 + ("precision", "scale", "both", "both", "widened"))
+    halves = ("both", "widened"), ("both", "widened", "scale")
+    of_x, of_s = (np.dtype("float16" if carrier in kinds else "float32") for kinds in halves)
     s = np.asarray(d.rng.uniform(0.005, 0.02) * d.choose((1,) * 5 + (-1,)), of_s)
     first, last = integer_range(DType.of(integers))
     z = min(max(d.choose((first, 77, -77, 1005)), first), last)
@@ -280,7 +289,8 @@ def _near_ends(d: Sampler) -> dict[str, Any]:
             bounds[name] = fixed((bound * of_x.type(d.choose((1,) * 6 + (0.9, 1.1)))).astype(of_x))
     shape = d.shape()
     x = (d.rng.choice(ends, shape) * d.rng.choice((0.5, 0.99, 1, 1.01, 3), shape)).astype(of_x)
-    attributes = {"precision": int(DType.FLOAT16)} if carrier == "precision" else {}
+    stated = {"precision": DType.FLOAT16, "widened": DType.FLOAT}.get(carrier)
+    attributes = {} if stated is None else {"precision": int(stated)}
     if d.chance(0.1):  # several scales
         s, z, attributes = s * d.positive(shape[:1]).astype(of_s), np.full(shape[:1], z), attributes | {"axis": 0}
     return {"x": x, "s": fixed(s), "z": fixed(z, integers), **bounds, "n": attributes}
@@ -299,7 +309,8 @@ equation(
     "Q(Clip(x, *low, *high)) == Q(x)",
     positive_scale,
     one_scale,
-    "one precision, which holds the ends: one_precision(n.attributes, x, s) and holds_integers(s.dtype, root.dtype)",
+    """one precision, which holds the ends: one_precision(n.attributes, x, s)
+       and holds_integers(quotient_type(n.attributes, s), root.dtype)""",
     "no lower bound within the range: low is None or low.high <= reach(root.dtype, s, z)[0]",
     "no upper bound within the range: high is None or high.low >= reach(root.dtype, s, z)[1]",
     source="saturation, and rounding is monotone and leaves the ends as they are",

@@ -321,6 +321,31 @@ def test_quotients_in_half_precision_leave_what_is_beside_the_quantiser(way: str
         assert changed is (way == "float32")
 
 
+@pytest.mark.parametrize("carrier", ["float32", "bfloat16"])
+@pytest.mark.parametrize("op", ["ArgMax", "TopK"])
+def test_positions_are_those_of_integers_where_floats_tell_these_apart(op: str, carrier: str) -> None:
+    b = GraphBuilder()
+    attributes: dict[str, Any] = {"output_dtype": 16} if carrier == "bfloat16" else {}
+    x = b.op(DQ, b.input("q", "uint8", (1, 4)), *parameters(b, 0.3, np.uint8(0)), **attributes)
+    y = b.op(op, x, axis=1) if op == "ArgMax" else b.op(op, x, b.constant([2], "int64"), axis=1, outputs=2)[1]
+    graph = b.finish({"y": y})
+    result = eqsat.optimize(graph, verify=False, form="flat")
+    assert (DQ in counts(result)) is (carrier == "bfloat16")
+    feeds = {"q": np.array([[253, 255, 254, 1]], np.uint8)}
+    np.testing.assert_array_equal(run(result.program.graph, feeds)["y"], run(graph, feeds)["y"])
+
+
+@pytest.mark.parametrize(("attributes", "drops"), [({}, False), ({"precision": 1}, True)])
+def test_clip_before_a_quantiser_of_float16_that_divides_in_float32_vanishes(
+    attributes: dict[str, int], drops: bool
+) -> None:
+    """As files of older opsets are read."""
+    b = GraphBuilder()
+    x = b.op("Clip", b.input("x", "float16", (4,)), b.constant(np.float16(-60000)))
+    y = b.op(Q, x, *parameters(b, 0.02, np.int16(3), "float16"), **dict[str, Any](attributes))
+    assert ("Clip" in counts(eqsat.optimize(b.finish({"y": y}), verify=False, form="flat"))) is not drops
+
+
 @pytest.mark.parametrize("op", ["Relu", "Clip"])
 def test_clamps_before_floats_of_eight_bits_stay(op: str) -> None:
     b = GraphBuilder()
