@@ -76,7 +76,8 @@ def _draw(
     elif dtype is DType.BOOL:
         values = random.random(shape) < 0.5
     elif dtype.is_integer:
-        low, high = _integer_range(dtype) if role is Role.CODE or dtype.bits < 8 else (0, 8)
+        whole = role is Role.CODE or dtype.bits < 8
+        low, high = _integer_range(dtype) if whole else (-8 if meaning.signed else 0, 8)
         values = random.integers(low, high, shape)
     elif dtype in (DType.COMPLEX64, DType.COMPLEX128):
         values = random.standard_normal(shape) + 1j * random.standard_normal(shape)

@@ -65,7 +65,7 @@ PRODUCT = f"{dequantized('a')} @ {dequantized('w')}", "w", "1", "None"
 GEMM = (
     f"(n := Gemm({dequantized('a')}, {dequantized('w')}, *c, transB=t))",
     "Transpose(w, perm=(1, 0)) if t else w",
-    "1 - t",
+    "int(not t)",
     "c",
 )
 for name, (product, weight, axis, bias), more in (

@@ -184,14 +184,14 @@ equation(
 
 equation(
     "move_relu_before_dequantize",
-    "Relu(D(q)) == D(Clip(q, zero_point(z, q.dtype)))",
+    "Relu(D(q)) == D(Clip(q, zero_number(z, q.dtype)))",
     positive_scale,
     one_scale,
     bytes_before,
 )
 equation(
     "move_relu_behind_quantize",
-    "Q(Relu(x)) == Clip(Q(x), zero_point(z, root.dtype))",
+    "Q(Relu(x)) == Clip(Q(x), zero_number(z, root.dtype))",
     positive_scale,
     one_scale,
     bytes_behind,
@@ -221,7 +221,7 @@ equation(
 
 equation(
     "move_dequantize_behind_pad",
-    "Pad(D(q), p, *v, **a) == D(Pad(q, p, zero_point(z, q.dtype), **a))",
+    "Pad(D(q), p, *v, **a) == D(Pad(q, p, zero_number(z, q.dtype), **a))",
     constant("s", "z", "v"),
     one_scale,
     kernels_before,

@@ -90,6 +90,11 @@ def unblocked(*attributes: Mapping[str, Any]) -> bool:
     return not any(a.get("block_size", 0) or a.get("precision", 0) for a in attributes)
 
 
+def one_precision(node: Mapping[str, Any], *operands: Ref) -> bool:
+    """Whether a node with these attributes divides its operands in the one type that all of them have, and not by blocks."""
+    return unblocked(node) and all(v.dtype is operands[0].dtype for v in operands)
+
+
 def positive(scale: Ref) -> bool:
     """Whether a constant scale is a positive normal number everywhere."""
     if scale.dtype not in _CARRIED_BITS:
@@ -109,8 +114,8 @@ def zero_of(z: Ref | None, dtype: DType) -> int:
     return 0 if z is None else int(z.value.astype(dtype.numpy).reshape(()))
 
 
-def zero_point(value: Ref | None, dtype: DType) -> Term:
-    """A zero point that is stated, and one number where it is constant."""
+def zero_number(value: Ref | None, dtype: DType) -> Term:
+    """A zero point as one number that is stated. Raises `Unmet` if it is not known at compile time."""
     return literal(zero_of(value, dtype), dtype)
 
 
@@ -139,10 +144,10 @@ class Step(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether one constant positive float32 scale and a constant zero point hold for the whole tensor."""
+        """Whether a value is dequantised to float32, all of it by one constant positive scale of that type and zero point."""
         constants = self.s.is_constant and (self.z is None or self.z.is_constant)
         single = all(v is None or v.type.size == 1 for v in (self.s, self.z))
-        ordinary = self.s.dtype is DType.FLOAT and positive(self.s)
+        ordinary = self.s.dtype is self.node.dtype is DType.FLOAT and positive(self.s)
         return constants and single and ordinary and unblocked(self.node.attributes)
 
     def again(self, op: str, value: Term) -> Apply:
@@ -160,7 +165,7 @@ def steps(view: GroupView, op: str) -> Iterator[Step]:
 
 functions = {
     **named(like, width, largest, largest_float, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
-    **named(holds_integers, zero_of, zero_point, least, reach),
+    **named(one_precision, holds_integers, zero_of, zero_number, least, reach),
 }
 shorthands = {
     "Q(x)": ("QuantizeLinear(x, s, *z, **n)", 'like(n, "QuantizeLinear", x, s, z)'),
@@ -256,12 +261,37 @@ equation(
 # --- clamps that saturation makes superfluous
 
 
+def _near_ends(d: Sampler) -> dict[str, Any]:
+    """Elements around the ends of the range, and bounds at those or a little within or beyond; at times quotients in float16,
+    in which the ends are others."""
+    integers = d.choose(("int8", "uint8", "int16", "int16", "int16"))
+    carrier = d.choose(("",) * 4 + ("precision", "scale", "both"))
+    of_x, of_s = (np.dtype("float16" if carrier in kinds else "float32") for kinds in (("both",), ("both", "scale")))
+    s = np.asarray(d.rng.uniform(0.005, 0.02) * d.choose((1,) * 5 + (-1,)), of_s)
+    first, last = integer_range(DType.of(integers))
+    z = min(max(d.choose((first, 77, -77, 1005)), first), last)
+    ends = [(end - z) * float(s) for end in (first, last)]
+    bounds: dict[str, Any] = {}
+    for name, end, outward in zip(("low", "high"), ends, (-np.inf, np.inf), strict=True):
+        bound = np.full(d.choose(((), (), (1,))), end, of_x)
+        if (float(bound.reshape(())) - end) * outward < 0:
+            bound = np.nextafter(bound, of_x.type(outward))
+        if d.chance(0.8):
+            bounds[name] = fixed((bound * of_x.type(d.choose((1,) * 6 + (0.9, 1.1)))).astype(of_x))
+    shape = d.shape()
+    x = (d.rng.choice(ends, shape) * d.rng.choice((0.5, 0.99, 1, 1.01, 3), shape)).astype(of_x)
+    attributes = {"precision": int(DType.FLOAT16)} if carrier == "precision" else {}
+    if d.chance(0.1):  # several scales
+        s, z, attributes = s * d.positive(shape[:1]).astype(of_s), np.full(shape[:1], z), attributes | {"axis": 0}
+    return {"x": x, "s": fixed(s), "z": fixed(z, integers), **bounds, "n": attributes}
+
+
 equation(
     "drop_relu_before_quantize",
     "Q(Relu(x)) == Q(x)",
     positive_scale,
     one_scale,
-    "negative numbers saturate at 0: zero_of(z, root.dtype) == least(root.dtype)",
+    "negative numbers saturate at 0: root.dtype.is_integer and zero_of(z, root.dtype) == least(root.dtype)",
     source="saturation at the zero point",
 )
 equation(
@@ -269,7 +299,9 @@ equation(
     "Q(Clip(x, *low, *high)) == Q(x)",
     positive_scale,
     one_scale,
-    "no lower bound within the range: low is None or float(low.value) <= reach(root.dtype, s, z)[0]",
-    "no upper bound within the range: high is None or float(high.value) >= reach(root.dtype, s, z)[1]",
-    source="saturation",
+    "one precision, which holds the ends: one_precision(n.attributes, x, s) and holds_integers(s.dtype, root.dtype)",
+    "no lower bound within the range: low is None or low.high <= reach(root.dtype, s, z)[0]",
+    "no upper bound within the range: high is None or high.low >= reach(root.dtype, s, z)[1]",
+    source="saturation, and rounding is monotone and leaves the ends as they are",
+    sample=_near_ends,
 )
