@@ -37,9 +37,11 @@ def draw_attention(d: Sampler) -> Instance:
         moved = drawing.op("Reshape", q, drawing.value(fixed([size, -1], "int64")))
         moved = drawing.op("Mul", moved, _number(d, drawing, 0))
         q = drawing.op("Reshape", moved, drawing.value(fixed((*lead, queries, size), "int64")))
+    mixed = half and d.chance(0.2)  # products in float32 of queries and keys in half precision
+    q, k = (drawing.op("Cast", x, to=1) if mixed else x for x in (q, k))
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
-    if half:
+    if half and not mixed:
         scores = _masked_in_half(d, drawing, scores, shape) if d.chance(0.4) else scores
         scores = drawing.op("Cast", scores, to=1)
     forbids = d.chance(0.15)  # keys are forbidden before the softmax, and their probabilities zeros behind it
