@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -329,6 +330,18 @@ def test_quantisation_on_any_edge_is_one_operator(spelling: Callable[[float], St
     assert result.report.recognized == {"quantized_attention": 1}
     assert result.report.kernels_after <= 3
     check_on_random_inputs(result, graph)
+
+
+def test_what_is_dequantised_to_half_precision_by_scales_of_float32_is_not_that_operator() -> None:
+    def halved(b: GraphBuilder, x: Any) -> Any:
+        parameters = number(b, 1 / 16), b.constant(np.int8(0))
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", x, *parameters), *parameters, output_dtype=10)
+
+    graph = core(on_query=halved, on_key=halved, after=halved, dtype="float16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = eqsat.optimize(graph, target="launch-count", verify=False)
+    assert "quantized_attention" not in result.report.recognized
 
 
 def test_quantised_attention_with_masks_by_window_is_one_operator() -> None:
