@@ -45,6 +45,8 @@ def draw_attention(d: Sampler) -> Instance:
         scores = _masked_in_half(d, drawing, scores, shape) if d.chance(0.4) else scores
         scores = drawing.op("Cast", scores, to=1)
     forbids = d.chance(0.15)  # keys are forbidden before the softmax, and their probabilities zeros behind it
+    if forbids and d.chance(0.15):
+        return _forbidden_along_another_axis(d, rows)
     steps = () if forbids and d.chance(0.6) else _steps(d, len(shape))
     for step in steps:
         if step is not masked_by_window or (len(shape) == 4 and shape[0] % 2 == 0):
@@ -71,6 +73,20 @@ def draw_attention(d: Sampler) -> Instance:
         same = (1, *same[1:]) if d.chance() else same[1:]
     v = drawing.value(_floats(d, (*same, keys, width), half))
     return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
+
+
+def _forbidden_along_another_axis(d: Sampler, rows: tuple[int, ...]) -> Instance:
+    """Keys that are forbidden along the first axis, and along the second one behind a view."""
+    drawing, n = Drawing(), d.integer(2, 3)
+    queries, keys, size, width = rows
+    q, k, v = (
+        drawing.value(d.floats(shape)) for shape in ((n, n, queries, size), (n, n, size, keys), (n, n, 1, keys, width))
+    )
+    allowed = drawing.value(_choice(d, (d.choose((n, n, 1)), 1, queries, keys)))
+    scores = drawing.op("Where", allowed, drawing.op("MatMul", q, k), drawing.value(fixed(-1e9, "float32")))
+    scores = drawing.op("Reshape", scores, drawing.value(fixed((n, n, 1, queries, keys), "int64")))
+    chances = drawing.op("Where", allowed, drawing.op("Softmax", scores, axis=-1), drawing.value(fixed(0.0, "float32")))
+    return drawing.finish(drawing.op("MatMul", chances, v))
 
 
 def _floats(d: Sampler, shape: tuple[int, ...], half: bool) -> np.ndarray:

@@ -120,8 +120,10 @@ class Reader:
             steps = found.scores.steps
             if found.steps or not steps or steps[-1].op != "Where":
                 continue
-            if steps[-1].operands[0] == condition and steps[-1].swapped == swapped:
-                forbidden = (*steps[:-1], replace(steps[-1], op="Forbid"))
+            *earlier, last = steps
+            alike = last.lead == value.shape[:-2] or all(d == 1 for d in condition.shape[:-2])  # not along other axes
+            if last.operands[0] == condition and last.swapped == swapped and alike:
+                forbidden = (*earlier, replace(last, op="Forbid"))
                 return replace(found, scores=replace(found.scores, steps=forbidden), guarded=True)
         return None
 

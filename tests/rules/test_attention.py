@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_graphs import LOWEST, B, H, N, S, Steps, T, core, ints, number, plus, scaled
+from attention_graphs import LOWEST, B, H, N, S, Steps, T, W, core, ints, number, plus, scaled
 from graph_checks import counts, optimized
 
 import eqsat
@@ -201,6 +201,19 @@ def test_what_only_looks_like_attention_stays(name: str) -> None:
         optimized(graph)
     else:
         assert "Attention" not in kept
+
+
+def test_zeros_behind_a_view_are_not_where_keys_were_forbidden_along_another_axis() -> None:
+    b = GraphBuilder()
+    q, k, v = (
+        b.input(n, "float32", shape) for n, shape in (("q", (2, 2, S, H)), ("k", (2, 2, H, T)), ("v", (2, 2, 1, T, W)))
+    )
+    allowed = b.constant(np.random.default_rng(1).random((2, 1, S, T)) < 0.6)
+    scores = b.op("Where", allowed, b.op("MatMul", q, k), number(b, -1e9))
+    chances = b.op("Softmax", b.op("Reshape", scores, ints(b, 2, 2, 1, S, T)))
+    y = b.op("MatMul", b.op("Where", allowed, chances, number(b, 0.0)), v)
+    result = optimized(b.finish({"y": y}))
+    assert "Attention" not in result.program.graph.operator_counts()
 
 
 def test_mask_that_enlarges_the_scores() -> None:
