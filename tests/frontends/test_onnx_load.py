@@ -218,6 +218,53 @@ def test_functions_are_inlined(version: int) -> None:
     assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
 
 
+def _refers(op: str, attribute: str, to: str, **domain: str) -> onnx.NodeProto:
+    found = helper.make_node(op, ["a"], ["b"], **domain)
+    found.attribute.append(
+        onnx.AttributeProto(name=attribute, ref_attr_name=to, type=onnx.AttributeProto.AttributeType.FLOAT)
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "outer_default", "alpha"),
+    [({"slope": 0.7}, True, 0.7), ({}, True, 0.5), ({"slope": 0.7}, False, 0.7), ({}, False, 0.3)],
+)
+def test_attributes_of_functions_have_defaults(given: dict[str, float], outer_default: bool, alpha: float) -> None:
+    """A reference to an attribute that was not given, and has no default, is none: then the inner function's default counts."""
+    source = model([node("Outer", ["x"], ["y"], domain="local", **given)], {"x": X}, ir_version=9)
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("Outer", [_refers("Inner", "alpha", "slope", domain="local")]))
+    source.functions.append(_function("Inner", [_refers("LeakyRelu", "alpha", "alpha")]))
+    source.functions[1].attribute_proto.append(helper.make_attribute("alpha", 0.3))
+    if outer_default:
+        source.functions[0].attribute_proto.append(helper.make_attribute("slope", 0.5))
+    else:
+        source.functions[0].attribute.append("slope")
+    graph = load_onnx(source)
+    assert [n.op for n in graph.nodes] == ["LeakyRelu"]
+    assert np.float32(graph.nodes[0].attributes["alpha"]) == np.float32(alpha)
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_attributes_of_functions_have_defaults_in_bodies() -> None:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(op, ["x"], [name], **domain)],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])],
+        )
+        for name, op, domain in (("then", "Leaky", {"domain": "local"}), ("else", "Neg", {}))
+    }
+    source = model([node("If", ["c"], ["y"], **branches)], {"x": X, "c": np.array(True)}, ir_version=9)
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("Leaky", [_refers("LeakyRelu", "alpha", "alpha")]))
+    source.functions[0].attribute_proto.append(helper.make_attribute("alpha", 0.3))
+    feeds = {"x": X, "c": np.array(True)}
+    assert_same(run(source, feeds), run(to_model(load_onnx(source)), feeds))
+
+
 def test_recursive_functions_stay() -> None:
     source = model([node("Loopy", ["x"], ["t"], domain="local"), node("Plain", ["t"], domain="local")], {"x": X})
     source.opset_import.add(domain="local", version=1)
