@@ -282,6 +282,36 @@ def _branch(name: str, op: str, *names: str) -> onnx.GraphProto:
     )
 
 
+def _nonzero(name: str, op: str, declared: list[int | str | None]) -> onnx.GraphProto:
+    nodes = [node(op, ["x"], [f"{name}_a"]), node("NonZero", [f"{name}_a"], [name])]
+    return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, TensorProto.INT64, declared)])
+
+
+def test_extents_that_shape_inference_names_are_not_those_of_another_call() -> None:
+    """It numbers them afresh for every body that we have it infer."""
+
+    def either(outputs: list[str], prefix: str) -> onnx.NodeProto:
+        branches = {f"{b}_branch": _nonzero(prefix + b, op, [2, None]) for b, op in (("then", "Relu"), ("else", "Abs"))}
+        return node("If", ["c"], outputs, **branches)
+
+    def outer(prefix: str) -> onnx.GraphProto:
+        nodes = [either([f"{prefix}_i"], prefix), node("Identity", [f"{prefix}_i"], [f"{prefix}_o"])]
+        output = helper.make_tensor_value_info(f"{prefix}_o", TensorProto.INT64, [2, None])
+        return helper.make_graph(nodes, prefix, [], [output])
+
+    nodes = [either(["one"], "a"), node("If", ["d"], ["two"], then_branch=outer("p"), else_branch=outer("q"))]
+    feeds = {"x": X, "c": np.array(True), "d": np.array(True)}
+    graph = load_onnx(model(nodes, feeds, outputs=["one", "two"]))
+    extents = {t.shape[1] for v in ("one", "two") if isinstance(t := graph.type_of(v), TensorType) and t.shape}
+    assert len(extents) == 2
+
+
+def test_digits_are_a_name_of_an_extent() -> None:
+    declared = helper.make_tensor_value_info("y", TensorProto.INT64, [2, "3"])
+    graph = load_onnx(model([node("NonZero", ["x"]), node("Shape", ["y"], ["z"])], {"x": X}, outputs=[declared, "z"]))
+    assert not graph.type_of("y").is_static  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_bodies_capture() -> None:
     nodes = [
         node("Relu", ["x"], ["r"]),

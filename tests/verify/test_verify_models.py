@@ -169,6 +169,16 @@ def test_infinities_and_nans_have_to_be_in_the_same_places() -> None:
     assert "dtype" in distance(a, a.astype(np.float64)).misfit
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_that_doubles_do_not_tell_apart_differ(dtype: type) -> None:
+    a = np.array([1_700_000_000_000_000_000, np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
+    b = np.array([1_700_000_000_000_000_090, np.iinfo(dtype).max - 1, np.iinfo(dtype).max], dtype)
+    assert distance(a, a).moved == 0
+    assert [distance(x, y).max_abs for x, y in zip(a[:2], b[:2], strict=True)] == [90, 1]
+    assert distance(a, b).moved == 3
+    assert Yardstick(a).judge(b, exact=True).message
+
+
 def test_masked_scores_do_not_hide_the_others() -> None:
     scores = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
     scores[:, 32:] -= 10000
