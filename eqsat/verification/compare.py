@@ -97,9 +97,12 @@ class Yardstick:
         self._observed = [_Observed() for _ in range(1 if self._large is None else 2)]
         self._measured: tuple[Any, Distance, list[Distance]] = (None, Distance(), [])
 
-    def observe(self, noisy: Any) -> None:
-        """Takes note of what a run with noise computed. One that cannot be compared (another shape) is left out."""
-        for group, observed in zip(self._distances(noisy), self._observed, strict=True):
+    def observe(self, noisy: Any, clean: Any = None) -> None:
+        """Takes note of what a run with noise computed, and how far that is from ``clean``, by default the reference. One that
+        cannot be compared (another shape) is left out."""
+        if clean is not None and misfit(self.reference, clean):
+            return
+        for group, observed in zip(self._distances(noisy, clean), self._observed, strict=True):
             if not group.misfit:
                 observed.take(group)
 
@@ -177,10 +180,11 @@ class Yardstick:
             return max(seen, float(self.quanta))
         return SLACK * seen + floor_of(self._elements, magnitude_of(self._elements))
 
-    def _distances(self, other: Any) -> list[Distance]:
-        if self._large is None or misfit(self.reference, other):
-            return [distance(self.reference, other) for _ in self._observed]
-        mine, others = self._elements, elements(other)
+    def _distances(self, other: Any, clean: Any = None) -> list[Distance]:
+        reference = self.reference if clean is None else clean
+        if self._large is None or misfit(reference, other):
+            return [distance(reference, other) for _ in self._observed]
+        mine, others = elements(reference), elements(other)
         return [distance(mine[mask], others[mask]) for mask in (~self._large, self._large)]
 
 
