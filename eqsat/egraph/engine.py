@@ -273,8 +273,8 @@ _living: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class _Process:
-    """``had_threads``: egglog has started threads, here or in the process that this one was forked from; ``lost_threads``: there. It does
-    not have them, and egglog would wait for them for ever where an e-graph is dropped, be it one made here."""
+    """``had_threads``: egglog has started threads, here or in the process that this one was forked from. ``lost_threads``: there,
+    so it would wait for them for ever where an e-graph is dropped, be it one made here."""
 
     had_threads = False
     lost_threads = False

@@ -306,6 +306,21 @@ def test_extents_that_shape_inference_names_are_not_those_of_another_call() -> N
     assert len(extents) == 2
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_types_that_are_stale_are_left_out_where_an_operator_of_another_domain_is_defined(last: bool) -> None:
+    """A model whose batch was made symbolic, with the types of another size still in it."""
+    stale = helper.make_tensor_value_info("y" if last else "t", TensorProto.FLOAT, [1, 3])
+    nodes = [node("Gelu", ["x"], ["y" if last else "t"], domain="com.microsoft")]
+    nodes += [] if last else [node("Relu", ["t"])]
+    source = model(nodes, {"x": X}, shapes={"x": ["n", 3]}, outputs=[stale if last else "y"])
+    source.graph.value_info.extend([] if last else [stale])
+    source.opset_import.add(domain="com.microsoft", version=1)
+    graph = load_onnx(source)
+    assert [n.op for n in graph.nodes] == [n.op_type for n in nodes]
+    assert str(graph.type_of("y")) == "float32[n, 3]"
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
 def test_digits_are_a_name_of_an_extent() -> None:
     declared = helper.make_tensor_value_info("y", TensorProto.INT64, [2, "3"])
     graph = load_onnx(model([node("NonZero", ["x"]), node("Shape", ["y"], ["z"])], {"x": X}, outputs=[declared, "z"]))
