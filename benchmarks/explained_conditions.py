@@ -163,7 +163,7 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         ("convolve_integers", "a rounded bias moves half a quantum at most"),
         ("divide_by_power_of_two_in_quantize", "the factor is positive and ordinary"),
         ("normalise_half_precision_in_double", "float16, of which float32 holds the squares"),
-        ("pass_factor_between_dequantized_values", "a scale of ordinary size"),
+        ("pass_factor_between_dequantized_values", "scales of ordinary size"),
         ("recognise_attention", "a scale in range"),
         ("tabulate_function_of_bytes", "roundings on the way move no result by more than a quantum"),
     }

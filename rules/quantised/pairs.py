@@ -86,8 +86,13 @@ def per_tensor(*values: Ref | None) -> bool:
 
 
 def unblocked(*attributes: Mapping[str, Any]) -> bool:
-    """Whether no node scales in blocks or divides in another precision than its input's."""
-    return not any(a.get("block_size", 0) or a.get("precision", 0) for a in attributes)
+    """Whether no node scales in blocks, divides in another precision than its input's, or states which floats it makes."""
+    return not any(a.get("block_size", 0) or a.get("precision", 0) or _states_floats(a) for a in attributes)
+
+
+def _states_floats(attributes: Mapping[str, Any]) -> bool:
+    """Whether ``output_dtype`` says other floats than the scale; of QuantizeLinear it says which integers."""
+    return DType(attributes.get("output_dtype", 0)).is_float
 
 
 def quotient_type(attributes: Mapping[str, Any], scale: Ref) -> DType:
@@ -264,6 +269,27 @@ equation(
     "no integer becomes another one: same_integers(s, s2, width(q.dtype), largest(c))",
     source="what is added is less than half a quantum, as an epsilon added to a quantised variance",
     sample=_nudged,
+)
+
+# --- types that are stated
+
+
+def _stated(d: Sampler) -> dict[str, Any]:
+    """Integers that are dequantised to a type that is stated, mostly that of the scale."""
+    shape = d.shape()
+    drawn = parameters(d, shape)
+    stated = {"output_dtype": int(d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT16)))}
+    found = {"q": d.integers(shape, drawn["dtype"]), "n": drawn["attributes"] | stated}
+    return found | {name: drawn[name] for name in ("s", "z") if name in drawn}
+
+
+equation(
+    "leave_out_stated_type_of_scale",
+    "D(q) == DequantizeLinear(q, s, *z, output_dtype=None, **n)",
+    worthwhile("a type is stated: n.attr('output_dtype', 0)"),
+    "it is that of the scale: n.dtype is s.dtype",
+    source="ONNX DequantizeLinear: output_dtype",
+    sample=_stated,
 )
 
 # --- clamps that saturation makes superfluous

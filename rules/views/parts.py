@@ -209,7 +209,7 @@ def split_instead_of_slices(m: Match) -> Term:
 
 def _split_constants(view: GroupView) -> Iterator[Match]:
     for ref, part in split_parts_of(view):
-        if part.whole.is_constant and not ref.is_constant:
+        if part.whole.is_constant and not ref.is_constant and part.start < part.end:
             yield Match({"part": part}, ref)
 
 
@@ -217,6 +217,7 @@ def _large_constant(d: Sampler) -> Instance:
     drawing = Drawing()
     rows = VALUE_SIZE_LIMIT // 32
     table = d.floats((rows + d.integer(1, 9), 32))
+    rows = len(table) if d.chance(0.15) else rows  # the other part is empty
     sizes = [rows, len(table) - rows]
     whole = drawing.value(fixed(table) if d.chance(0.9) else table)
     return drawing.finish(*drawing.op("Split", whole, drawing.value(fixed(sizes, "int64")), outputs=2))
