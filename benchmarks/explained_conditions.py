@@ -80,6 +80,7 @@ IMPLIED: frozenset[tuple[str, str]] = frozenset(
     {
         ("merge_matmuls_of_one_matrix", "the number of channels is known"),
         ("multiply_rows_in_place", "the view keeps the rows"),
+        ("multiply_rows_of_integers_in_place", "the view keeps the rows of a matrix's length"),
         ("multiply_and_add_rows_in_place", "the view keeps the rows"),
         ("read_extents_from_inputs", "a list of integers, or one"),
         ("stack_matmuls_of_one_input", "its extents are known"),

@@ -118,6 +118,8 @@ def _with_columns(d: Sampler) -> dict[str, Any]:
     del found["sa"], found["sw"]
     extents = d.choose(((), found["w"].array.shape[1:], (found["a"].shape[-2], 1)))
     dtype = DType.FLOAT if d.chance(0.9) else DType.DOUBLE
+    if d.chance(0.1):  # a zero point for each row
+        found["za"] = d.integers(found["a"].shape[-2:-1], found["a"].dtype)
     return found | {"k": {"to": int(dtype)}, "c": fixed(d.positive(extents), dtype)}
 
 
