@@ -38,6 +38,7 @@ def _quantize(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: 
 @plan("DequantizeLinear")
 def _dequantize(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape, drawn = _operand(d, wanted, attributes, known)
+    attributes |= d.dequantises()
     integers = d.integers(shape, drawn["dtype"])
     if count == 2 and d.chance(0.5):  # large ones, which float32 cannot tell apart
         integers = d.integers(shape, "int32", 2**24, 2**24 + 3)

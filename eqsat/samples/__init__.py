@@ -103,6 +103,7 @@ class Sampler:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self._bytes = ""
+        self._dequantises: Mapping[str, int] | None = None
         self.asked_types: Sequence[str] = ()
 
     # ---- choices
@@ -123,6 +124,12 @@ class Sampler:
         if self.asked_types:
             return self._bytes if self._bytes in self.asked_types else self.choose(self.asked_types)
         return self._bytes if self.chance(0.7) else None
+
+    def dequantises(self) -> Mapping[str, int]:
+        """Attributes of DequantizeLinear, the same whenever this is asked: now and then it makes half precision of any scale."""
+        if self._dequantises is None:
+            self._dequantises = {"output_dtype": int(DType.FLOAT16)} if self.chance(0.05) else {}
+        return self._dequantises
 
     def subset(self, items: Iterable[T], probability: float = 0.5) -> list[T]:
         return [item for item in items if self.chance(probability)]

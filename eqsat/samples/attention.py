@@ -37,12 +37,16 @@ def draw_attention(d: Sampler) -> Instance:
         moved = drawing.op("Reshape", q, drawing.value(fixed([size, -1], "int64")))
         moved = drawing.op("Mul", moved, _number(d, drawing, 0))
         q = drawing.op("Reshape", moved, drawing.value(fixed((*lead, queries, size), "int64")))
+    mixed = half and d.chance(0.2)  # products in float32 of queries and keys in half precision
+    q, k = (drawing.op("Cast", x, to=1) if mixed else x for x in (q, k))
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
-    if half:
+    if half and not mixed:
         scores = _masked_in_half(d, drawing, scores, shape) if d.chance(0.4) else scores
         scores = drawing.op("Cast", scores, to=1)
     forbids = d.chance(0.15)  # keys are forbidden before the softmax, and their probabilities zeros behind it
+    if forbids and d.chance(0.15):
+        return _forbidden_along_another_axis(d, rows)
     steps = () if forbids and d.chance(0.6) else _steps(d, len(shape))
     for step in steps:
         if step is not masked_by_window or (len(shape) == 4 and shape[0] % 2 == 0):
@@ -69,6 +73,20 @@ def draw_attention(d: Sampler) -> Instance:
         same = (1, *same[1:]) if d.chance() else same[1:]
     v = drawing.value(_floats(d, (*same, keys, width), half))
     return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
+
+
+def _forbidden_along_another_axis(d: Sampler, rows: tuple[int, ...]) -> Instance:
+    """Keys that are forbidden along the first axis, and along the second one behind a view."""
+    drawing, n = Drawing(), d.integer(2, 3)
+    queries, keys, size, width = rows
+    q, k, v = (
+        drawing.value(d.floats(shape)) for shape in ((n, n, queries, size), (n, n, size, keys), (n, n, 1, keys, width))
+    )
+    allowed = drawing.value(_choice(d, (d.choose((n, n, 1)), 1, queries, keys)))
+    scores = drawing.op("Where", allowed, drawing.op("MatMul", q, k), drawing.value(fixed(-1e9, "float32")))
+    scores = drawing.op("Reshape", scores, drawing.value(fixed((n, n, 1, queries, keys), "int64")))
+    chances = drawing.op("Where", allowed, drawing.op("Softmax", scores, axis=-1), drawing.value(fixed(0.0, "float32")))
+    return drawing.finish(drawing.op("MatMul", chances, v))
 
 
 def _floats(d: Sampler, shape: tuple[int, ...], half: bool) -> np.ndarray:

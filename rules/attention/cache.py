@@ -12,6 +12,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
 from eqsat.rules.attention.elements import is_causal
 from eqsat.rules.attention.layout import SWAP, heads_apart, heads_in_rows
+from eqsat.rules.attention.magnitudes import FORBIDDING
 from eqsat.rules.terms import by_class, complete_nodes, converted, permutation_of
 from eqsat.rules.views.movement import HALVES
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -29,14 +30,14 @@ def _draw(d: Sampler) -> Instance:
         shape = (batch, length, many * n) if in_rows else (batch, many, length, n)
         return drawing.value(d.floats(shape), unknown)
 
-    def in_half(value: str) -> str:
+    def in_half(value: str, half: bool) -> str:
         return drawing.op("Cast", value, to=int(DType.FLOAT16)) if half else value
 
-    half = d.chance(0.25)
+    halves = d.choose(((False, False),) * 5 + ((True, True), (True, False), (False, True)))  # keys, values
     operands = [drawn(heads, queries, size)]
     outputs: list[str] = []
-    for n in (size, width):
-        parts = [in_half(drawn(groups, m, n)) for m in (lengths if d.chance(0.9) else lengths[::-1])]
+    for n, half in zip((size, width), halves, strict=True):
+        parts = [in_half(drawn(groups, m, n), half) for m in (lengths if d.chance(0.9) else lengths[::-1])]
         outputs.append(drawing.op("Concat", *parts, axis=-2 if in_rows else d.choose((2, -2))))
         wide = drawing.op("Cast", outputs[-1], to=int(DType.FLOAT)) if half else outputs[-1]
         operands.append(wide if d.chance(0.9) else drawn(groups, sum(lengths), n))
@@ -69,10 +70,10 @@ def _attention_on_stored(view: GroupView) -> Iterator[Match]:
         rows = [user for op, user, _ in view.users(node) if op == "Transpose" and permutation_of(user) == SWAP]
         stored = product(joined.get(keys.handle, ()), joined.get(values.handle, ()))
         for (all_keys, pk, k), (all_values, pv, v) in stored:
-            found = {"a": node, "q": q, "k": k, "v": v, "mask": mask, "keys": keys, "rows": bool(rows)}
+            found = {"a": node, "q": q, "k": k, "v": v, "mask": mask, "keys": keys, "values": values}
             for result in rows or (node,):
                 for part, root in enumerate((result, all_keys, all_values)):
-                    yield Match({**found, "pk": pk, "pv": pv, "part": part}, root)
+                    yield Match({**found, "pk": pk, "pv": pv, "part": part, "rows": bool(rows)}, root)
 
 
 _PLAIN = {"is_causal": 0, "qk_matmul_output_mode": 0, "left_window_size": -1, "right_window_size": -1}
@@ -99,11 +100,13 @@ def _known_heads(m: Match) -> bool:
     return not m.rows or (isinstance(m.q.shape[1], int) and isinstance(m.k.shape[1], int))
 
 
-def _forbids_later_keys(mask: Ref | None, rows: Any, keys: Any, before: Any) -> bool:
+def _forbids_later_keys(mask: Ref | None, q: Ref, keys: Any, before: Any) -> bool:
     """Whether a mask is a triangle of known size behind what is stored."""
+    rows = q.shape[2]
     known = mask is not None and all(isinstance(n, int) for n in (rows, keys, before))
     elements = mask.values.literal_of(mask.handle) if mask is not None and known else None
-    return elements is not None and is_causal(elements, rows, keys, before)
+    low = FORBIDDING.get(q.dtype, FORBIDDING[DType.FLOAT])
+    return elements is not None and is_causal(elements, rows, keys, before, low)
 
 
 @group_rule(
@@ -116,17 +119,17 @@ def _forbids_later_keys(mask: Ref | None, rows: Any, keys: Any, before: Any) -> 
 def store_keys_and_values_in_attention(m: Match) -> Term:
     """``(Attention(q, Concat(pk, k), Concat(pv, v)), Concat(pk, k), Concat(pv, v)) == Attention(q, k, v, pk, pv)`` and a mask of
     the triangle behind what is stored is causality. Attention may take what is stored in half precision in float32."""
-    causal = _forbids_later_keys(m.mask, m.q.shape[2], m.keys.shape[2], m.pk.shape[2])
+    causal = _forbids_later_keys(m.mask, m.q, m.keys.shape[2], m.pk.shape[2])
     how: Any = {"is_causal": 1} if causal else {}
     operands: list[Term] = [m.q, m.k, m.v]
     if m.rows:
         operands = [heads_in_rows(x) for x in (m.q, m.k, m.v)]
         how |= {"q_num_heads": int(m.q.shape[1]), "kv_num_heads": int(m.k.shape[1])}
-    dtype, kept = m.q.dtype, m.pk.dtype
-    new = (operands[0], *(converted(x, kept, dtype) for x in operands[1:]))
-    stored = (converted(x, kept, dtype) for x in (m.pk, m.pv))
-    inputs: tuple[Any, ...] = (*new, None if causal else m.mask, *stored)
+    casts = [(m.pk.dtype, m.keys.dtype), (m.pv.dtype, m.values.dtype)]  # how each is stored, and read
+    new = (converted(x, *cast) for x, cast in zip(operands[1:], casts, strict=True))
+    stored = (converted(x, *cast) for x, cast in zip((m.pk, m.pv), casts, strict=True))
+    inputs: tuple[Any, ...] = (operands[0], *new, None if causal else m.mask, *stored)
     whole = Apply("Attention", inputs, m.a.attributes.updated(**how), "", 3).output(m.part)
     if m.part:
-        return converted(whole, dtype, kept)
+        return converted(whole, *casts[m.part - 1][::-1])
     return heads_apart(whole, m.root) if m.rows else whole

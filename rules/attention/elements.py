@@ -167,4 +167,7 @@ def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbi
     if array.ndim < 2 or array.shape[-2:] != (queries, keys) or array.dtype.kind != "f":
         return False
     earlier = np.tri(array.shape[-2], array.shape[-1], before, dtype=np.bool_)
-    return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
+    low = array[..., ~earlier] <= np.float64(
+        forbidding
+    )  # not in the type of the elements, which may have no such number
+    return not earlier.all() and bool((array[..., earlier] == 0).all() and low.all())

@@ -16,7 +16,7 @@ from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, regrouped, result_of
 from eqsat.rules.attention.layout import SWAP
 from eqsat.rules.attention.reading import Reader
-from eqsat.rules.attention.scores import Probabilities, Step, are_numbers
+from eqsat.rules.attention.scores import Probabilities, Step, are_numbers, is_plain
 from eqsat.rules.terms import permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.attention import masked_by_window
@@ -122,8 +122,7 @@ def _results(view: GroupView, value: Ref) -> Iterator[tuple[Ref, Steps]]:
     for op, user, inputs in view.users(value):
         if op != "QuantizeLinear" or inputs[0] is None or inputs[0].handle != value.handle:
             continue
-        plain = not any(user.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
-        if plain and are_numbers(inputs[1:]):
+        if is_plain(user) and are_numbers(inputs[1:]):
             steps = (Step("QuantizeLinear", tuple(inputs[1:])),)
             yield user, steps
             yield from _clipped(view, user, steps, 2)
@@ -180,7 +179,7 @@ class _Edges:
     def _dequantised(self, value: Ref) -> _Edge:
         """The integers that a value is dequantised from, and that step; else the value."""
         for _, node, (integers, *parameters) in self._reader.nodes(value, "DequantizeLinear"):
-            if integers is not None and are_numbers(parameters) and not node.attr("block_size", 0):
+            if integers is not None and are_numbers(parameters) and is_plain(node):
                 return integers, (Step("DequantizeLinear", tuple(parameters)),)
         return value, ()
 

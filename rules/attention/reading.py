@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.attention.magnitudes import FLOORS
-from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, are_numbers, is_number
+from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, are_numbers, is_number, is_plain
 from eqsat.rules.terms import Node, established, nodes_by_class
 
 T = TypeVar("T")
@@ -120,15 +120,17 @@ class Reader:
             steps = found.scores.steps
             if found.steps or not steps or steps[-1].op != "Where":
                 continue
-            if steps[-1].operands[0] == condition and steps[-1].swapped == swapped:
-                forbidden = (*steps[:-1], replace(steps[-1], op="Forbid"))
+            *earlier, last = steps
+            alike = last.lead == value.shape[:-2] or all(d == 1 for d in condition.shape[:-2])  # not along other axes
+            if last.operands[0] == condition and last.swapped == swapped and alike:
+                forbidden = (*earlier, replace(last, op="Forbid"))
                 return replace(found, scores=replace(found.scores, steps=forbidden), guarded=True)
         return None
 
     def quantised(self, node: Ref, inputs: tuple[Any, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
         """What a DequantizeLinear quantised before: the value, and the steps that quantise, clip and dequantise it."""
         integers, *parameters = inputs
-        if not are_numbers(parameters) or node.attributes.get("block_size", 0):
+        if not are_numbers(parameters) or not is_plain(node):
             return
         last = Step("DequantizeLinear", tuple(parameters))
         for source, steps in self.integers(integers):
@@ -138,8 +140,7 @@ class Reader:
         """What was quantised by one scale to the integers ``value``, and the steps that quantise and clip it."""
         for unclipped, steps in self._clipped(value, 3):
             for _, quantise, (source, *others) in self.nodes(unclipped, "QuantizeLinear"):
-                plain = not any(quantise.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
-                if source is not None and plain and are_numbers(others):
+                if source is not None and is_plain(quantise) and are_numbers(others):
                     yield source, (Step("QuantizeLinear", tuple(others)), *steps)
 
     def integer_probabilities(self, value: Ref) -> Probabilities | None:

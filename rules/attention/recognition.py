@@ -205,11 +205,13 @@ def _forms(reader: Reader, factors: Factors, found: Probabilities, p: Ref, v: Re
             q, left = scores.q, 1.0
         elif right < 0:
             k, right = scores.k, 1.0
+    mixed = scores.q.dtype is not v.dtype  # probabilities were rounded: the operator has one type for all
     found_forms: list[Form] = [(None, {})]
     if core.mask is not None:
-        mask, found_forms = _forms_of(core.mask, scores, v.dtype, guarded=found.guarded)
+        precision = DType.FLOAT if mixed else v.dtype
+        mask, found_forms = _forms_of(core.mask, scores, precision, guarded=found.guarded)
         core = replace(core, mask=mask)
-    single = core.widened and not found.steps  # from the scores on all is in float32, or because the mask is
+    single = mixed or (core.widened and not found.steps)  # from the scores on all is in float32, or because the mask is
     names = {
         **{"p": p, "v": v, "found": found, "scores": scores, "core": core, "q": q, "k": k},
         "scale": core.scale * left * right,

@@ -59,6 +59,11 @@ def is_number(value: Ref) -> bool:
     return value.is_constant and all(d == 1 for d in value.shape)
 
 
+def is_plain(node: Ref) -> bool:
+    """Whether a node quantises or dequantises in the precision of its scale to the type that its operands say, not by blocks."""
+    return not any(node.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
+
+
 def are_numbers(parameters: Sequence[Ref | None]) -> bool:
     """Whether each parameter is absent or one number known at compile time."""
     return all(p is None or is_number(p) for p in parameters)

@@ -64,7 +64,8 @@ def _scaled_rows(d: Sampler) -> dict[str, Any]:
     found |= {"x": d.integers((*lead, inner), "uint8"), "w": fixed(d.integers((inner, columns), "int8"))}
     found |= {"z": fixed(d.integers((), "uint8"))} if d.chance(0.7) else {}
     found |= {"r": d.positive(scales), "v": fixed([math.prod(lead), 1], "int64"), "t": fixed(result, "int64")}
-    return found | {"c": fixed(d.positive(d.choose(((), (columns,))))), "cast": {"to": int(DType.FLOAT)}}
+    columns_or_rows = d.choose(((),) * 3 + ((columns,),) * 3 + ((math.prod(lead), 1),))
+    return found | {"c": fixed(d.positive(columns_or_rows)), "cast": {"to": int(DType.FLOAT)}}
 
 
 equation(
@@ -72,8 +73,7 @@ equation(
     """Reshape(Cast(MatMulInteger(Reshape(x, s, **u), w, *z), **cast) * Reshape(r, v, **h) * c, t, **k)
        == Cast(MatMulInteger(x, w, z), **cast) * r * c""",
     worthwhile("there are leading axes: x.rank >= 3"),
-    "the weights are a matrix: w.rank == 2",
-    "the view keeps the rows: x.shape[-1] == w.shape[0]",
+    "the view keeps the rows of a matrix's length: w.rank == 2 and x.shape[-1] == w.shape[0]",
     "a scale for each row: r.shape == (*x.shape[:-1], 1)",
     "one zero point, and a scale for each column: (z is None or z.type.size == 1) and c.rank <= 1",
     "the leading axes are restored: root.shape == (*x.shape[:-1], w.shape[1])",

@@ -86,15 +86,18 @@ def _number(step: Step) -> float:
     return float(step.s.value.reshape(()))
 
 
+def _is_ordinary(scale: float) -> bool:
+    """Whether no integer of 16 bits times the scale overflows."""
+    return float(_LIMITS.smallest_normal) < scale < float(_LIMITS.max) / 2**16
+
+
 @group_rule(
     find=_products,
     where=[
         Condition("the same zero points", lambda m: same_zero_point(m.kept.z, m.other.z)),
         worthwhile(Condition("few scales", lambda m: len(m.there) < _SCALES)),
         worthwhile(Condition("another scale", lambda m: not any(abs(s - m.scale) <= 1e-6 * m.scale for s in m.there))),
-        Condition(
-            "a scale of ordinary size", lambda m: float(_LIMITS.smallest_normal) < m.scale < float(_LIMITS.max) / 2**16
-        ),
+        Condition("scales of ordinary size", lambda m: _is_ordinary(m.scale) and _is_ordinary(_number(m.other))),
     ],
     exactness=Exactness.ROUNDING,
     source="(q1 - z1) * s1 * (q2 - z2) * s2",

@@ -5,6 +5,7 @@ rows, fused as far as their patterns went; files that were quantised without Q/D
 are where that is cheapest.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -17,8 +18,10 @@ from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN, built_of
 from eqsat.ir.operator import Operator, defined, operators_with, split_key
 from eqsat.ir.schema_operator import outputs_asked_for
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
-from eqsat.rules.onnxruntime.parameters import column
+from eqsat.rules.onnxruntime.parameters import are_scales, column
+from eqsat.rules.quantised.integer_bounds import INT32_MAX, reach, rounding, scaled, total
 from eqsat.rules.quantised.pairs import BYTES
 from eqsat.rules.terms import outputs_of, spread_out
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -167,8 +170,38 @@ def has_one_scale(op: str, inputs: Sequence[Ref | None]) -> bool:
     return "::" in op or all(x is None or x.type.size == 1 for x in inputs[6:8])
 
 
+def _largest(op: str, inputs: Sequence[Ref | None]) -> tuple[Dim, float]:
+    """The number of products in each sum of QLinearMatMul or QLinearConv, and the largest sum that there can be."""
+    x, _, zx, w, _, zw, *_ = inputs
+    bias = inputs[8] if len(inputs) > 8 else None
+    assert x is not None
+    assert w is not None
+    convolves = op == "QLinearConv"
+    terms = math.prod(w.static_shape[1:]) if convolves else w.shape[max(w.rank - 2, 0)]
+    known, point = w.values.literal_of(w.handle), 0.0 if zw is None else zw.interval[0]
+    if known is None or (zw is not None and zw.low != zw.high):
+        found = total(terms, x, zx, w, zw)
+    else:
+        # element by element: the sums of real weights are a fourth of what they could be
+        axes: Any = tuple(range(1, w.rank)) if convolves else max(w.rank - 2, 0)
+        steps = np.abs(known.astype(np.int16) - np.int16(point))
+        found = reach(x, zx) * float(steps.sum(axis=axes, dtype=np.int64).max(initial=0))
+    return terms, found + (0.0 if bias is None else max(map(abs, bias.interval)))
+
+
+def sums_alike(op: str, inputs: Sequence[Ref | None]) -> bool:
+    """Whether the sums of `in_floats` are within half a quantum of those of integers, which do not overflow."""
+    x, sx, _, w, sw, _, sy, *_ = inputs
+    if not (x and sx and w and sw and sy and are_scales(sx, sw, sy) and x.dtype in BYTES and w.dtype in BYTES):
+        return False
+    terms, largest = _largest(op, inputs)
+    return largest <= INT32_MAX and scaled(sx, sw, largest) and rounding(terms, largest, sx, sw, sy) <= 0.5
+
+
 def _drawn_bytes(d: Sampler) -> Instance:
     drawing = Drawing()
+    if d.chance(0.1):
+        return _drawn_to_cancel(d, drawing)
     rows, inner, columns = d.extents(3)
 
     def codes(*shape: int) -> list[str]:
@@ -204,8 +237,20 @@ def _drawn_bytes(d: Sampler) -> Instance:
     if d.chance():
         points = fixed(np.full(columns, 128, np.uint8))
         w[1:] = [drawing.value(fixed(d.positive((columns,)))), drawing.value(points)]
-    bias = [drawing.value(d.integers((columns,), "int32", -2000, 2000)) for _ in range(int(d.chance()))]
+    bias = [drawing.value(d.either(d.integers((columns,), "int32", -2000, 2000), 0.9)) for _ in range(int(d.chance()))]
     return drawing.finish(drawing.op(kind, *x, *w, *codes()[1:], *bias))
+
+
+def _drawn_to_cancel(d: Sampler, drawing: Drawing) -> Instance:
+    """Sums of thousands of products of which nothing is left, but in floats."""
+    half, columns = 8192, d.integer(2, 4)
+    x, w = d.integers((2, half), "uint8", 100, 255), d.integers((half, columns), "int8", 1, 127)
+    one, zero = drawing.value(fixed(np.float32(1))), drawing.value(fixed(np.int8(0)))
+    order = [*range(half), *(half + d.rng.permutation(half))]
+    operands = [drawing.value(np.concatenate((x, x), axis=1)[:, order]), one, drawing.value(fixed(np.uint8(0)))]
+    operands += [drawing.value(fixed(np.concatenate((w, -w))[order])), one, zero]
+    result = drawing.value(fixed(np.float32(0.01))), drawing.value(fixed(np.uint8(128)))
+    return drawing.finish(drawing.op("QLinearMatMul", *operands, *result))
 
 
 @group_rule(
@@ -214,8 +259,9 @@ def _drawn_bytes(d: Sampler) -> Instance:
         "node op inputs",
         OF_FILE,
         "numbers, or a scale for each row, column or channel: lie_along(op, inputs)",
+        "sums of floats round to those of integers: '::' in op or sums_alike(op, inputs)",
         worthwhile("kernels for one scale of the result: has_one_scale(op, inputs)"),
-        functions=named(has_one_scale, lie_along),
+        functions=named(has_one_scale, lie_along, sums_alike),
     ),
     exactness=Exactness.LSB,
     source="what its definition says",

@@ -122,9 +122,12 @@ equation(
 
 def _channels(d: Sampler) -> dict[str, Any]:
     """Means over the positions, mostly, of which some are not counted."""
-    fault = d.choose(("", "", "", "", "axes", "noop", "epsilon", "range"))
+    fault = d.choose(("", "", "", "", "axes", "noop", "epsilon", "range", "dropped"))
     dtype = "float16" if fault == "range" else "float32"
     shape = d.extents(d.choose((3, 3, 4)))
+    shape = (
+        (3, 1, 3, 5) if fault == "dropped" else shape
+    )  # where a mean without the positions has another place beside them
     x = (d.floats(shape) * (1e-5 if fault == "range" else 1) + d.choose((0, 0, 3))).astype(dtype)
     epsilon = np.full(d.choose(((), (1,), (1,) * (x.ndim + 1))), d.choose((1e-2, 0.5)))
     if fault in ("epsilon", "range"):
@@ -134,18 +137,19 @@ def _channels(d: Sampler) -> dict[str, Any]:
     found = {
         "x": x,
         "eps": fixed(epsilon.astype(dtype)),
-        SYMBOLIC: [d.choose(shape[2:]) if d.chance(0.9) else shape[1]],
+        SYMBOLIC: [d.choose(shape[3:] if fault == "dropped" else shape[2:]) if d.chance(0.9) else shape[1]],
     }
     if fault == "noop":
         return found | {d.choose(("r", "q")): {"noop_with_empty_axes": 1}}
     axes = d.choose(([-1], [1], [0, 1, 2])) if fault == "axes" else range(2, x.ndim)
-    return found | {name: fixed([a - x.ndim if a > 0 and d.chance() else a for a in axes], "int64") for name in "ac"}
+    found |= {name: fixed([a - x.ndim if a > 0 and d.chance() else a for a in axes], "int64") for name in "ac"}
+    return found | ({name: {"keepdims": 0} for name in d.choose(("r", "q", "rq"))} if fault == "dropped" else {})
 
 
-DISTANCES = "(x - ReduceMean(x, *a, **r))"
+DISTANCES = "(x - ReduceMean(x, *a, keepdims=1, **r))"
 equation(
     "recognise_instance_normalization",
-    f"""{DISTANCES} / Sqrt(ReduceMean({DISTANCES} * {DISTANCES}, *c, **q) + eps)
+    f"""{DISTANCES} / Sqrt(ReduceMean({DISTANCES} * {DISTANCES}, *c, keepdims=1, **q) + eps)
        == InstanceNormalization(x, full(x.shape[1], 1, x), full(x.shape[1], 0, x), epsilon=eps.low)""",
     constant("a", "c"),
     *EPSILON,

@@ -99,6 +99,12 @@ def parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     yield from slices_of(view)
 
 
+@shared
+def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
+    """Class -> which parts of other values it is."""
+    return by_class(parts_of(view))
+
+
 def _concats(view: GroupView) -> Concats:
     found: dict[int, list[tuple[int, tuple[Ref, ...]]]] = {}
     for node, inputs in view.nodes("Concat"):

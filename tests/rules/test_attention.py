@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from attention_graphs import LOWEST, B, H, N, S, Steps, T, core, ints, number, plus, scaled
+from attention_graphs import LOWEST, B, H, N, S, Steps, T, W, core, ints, number, plus, scaled
 from graph_checks import counts, optimized
 
 import eqsat
@@ -202,6 +203,19 @@ def test_what_only_looks_like_attention_stays(name: str) -> None:
         assert "Attention" not in kept
 
 
+def test_zeros_behind_a_view_are_not_where_keys_were_forbidden_along_another_axis() -> None:
+    b = GraphBuilder()
+    q, k, v = (
+        b.input(n, "float32", shape) for n, shape in (("q", (2, 2, S, H)), ("k", (2, 2, H, T)), ("v", (2, 2, 1, T, W)))
+    )
+    allowed = b.constant(np.random.default_rng(1).random((2, 1, S, T)) < 0.6)
+    scores = b.op("Where", allowed, b.op("MatMul", q, k), number(b, -1e9))
+    chances = b.op("Softmax", b.op("Reshape", scores, ints(b, 2, 2, 1, S, T)))
+    y = b.op("MatMul", b.op("Where", allowed, chances, number(b, 0.0)), v)
+    result = optimized(b.finish({"y": y}))
+    assert "Attention" not in result.program.graph.operator_counts()
+
+
 def test_mask_that_enlarges_the_scores() -> None:
     left = found(
         core(plus(RNG.normal(size=(4, 1, 1, S, T))), lead=(1, N), after=lambda b, p: b.op("ReduceMean", p, ints(b, 0)))
@@ -329,6 +343,18 @@ def test_quantisation_on_any_edge_is_one_operator(spelling: Callable[[float], St
     assert result.report.recognized == {"quantized_attention": 1}
     assert result.report.kernels_after <= 3
     check_on_random_inputs(result, graph)
+
+
+def test_what_is_dequantised_to_half_precision_by_scales_of_float32_is_not_that_operator() -> None:
+    def halved(b: GraphBuilder, x: Any) -> Any:
+        parameters = number(b, 1 / 16), b.constant(np.int8(0))
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", x, *parameters), *parameters, output_dtype=10)
+
+    graph = core(on_query=halved, on_key=halved, after=halved, dtype="float16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = eqsat.optimize(graph, target="launch-count", verify=False)
+    assert "quantized_attention" not in result.report.recognized
 
 
 def test_quantised_attention_with_masks_by_window_is_one_operator() -> None:

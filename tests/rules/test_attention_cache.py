@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -206,3 +207,37 @@ def test_attention_that_also_gives_its_scores_is_left_alone() -> None:
     graph = onnx.helper.make_graph([node], "scores", inputs, outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)])
     assert [n.op for n in eqsat.optimize(model, verify=False, form="flat").program.graph.nodes] == ["Attention"]
+
+
+@pytest.mark.parametrize("halved", ["k", "v"])
+def test_keys_and_values_may_be_stored_in_different_precisions(halved: str) -> None:
+    b = GraphBuilder()
+    present: dict[str, Any] = {}
+    for n, size in (("k", H), ("v", W)):
+        kind = "float16" if n == halved else "float32"
+        present[n] = b.op(
+            "Concat", *(b.input(f"{n}{i}", kind, (B, N, rows, size)) for i, rows in enumerate((PAST, NEW))), axis=2
+        )
+    read = [b.op("Cast", x, to=int(DType.FLOAT)) if n == halved else x for n, x in present.items()]
+    y = b.op("Attention", b.input("q", "float32", (B, N, NEW, H)), *read, scale=1.0)
+    del present[halved]  # which would be a cast more
+    node, left = attention_in(b.finish({"y": y, **{f"present_{n}": x for n, x in present.items()}}))
+    assert len([x for x in node.inputs if x]) == 5
+    assert left == {"Cast": 2, "Attention": 1}
+
+
+def test_a_triangle_of_the_lowest_numbers_in_half_precision_is_causality() -> None:
+    """What forbids in float32 is no number of float16: the comparison warned."""
+    b = GraphBuilder()
+    q, *new = (b.input(n, "float16", (B, N, NEW, H)) for n in "qkv")
+    k, v = (
+        b.op("Concat", b.input(f"past_{n}", "float16", (B, N, PAST, H)), x, axis=2)
+        for n, x in zip("kv", new, strict=True)
+    )
+    mask = b.constant(np.where(TRIANGLE, 0, np.finfo(np.float16).min).astype(np.float16))
+    y = b.op("Attention", q, k, v, mask, scale=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph = eqsat.optimize(b.finish({"y": y, "keys": k, "values": v}), verify=False, form="flat").program.graph
+    (node,) = graph.nodes
+    assert node.attributes["is_causal"] == 1

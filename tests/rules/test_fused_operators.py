@@ -106,6 +106,19 @@ def test_operators_on_bytes_are_their_operators_on_floats(op: str) -> None:
     assert proved_equal(b.finish([fused, apart]), "take_quantised_operator_apart")
 
 
+@pytest.mark.parametrize(("half", "scale", "apart"), [(4096, 0.01, False), (4096, 4000.0, True), (8, 1.0, True)])
+def test_sums_that_floats_round_stay_sums_of_integers(half: int, scale: float, apart: bool) -> None:
+    """Of products that cancel nothing is left, but where floats have lost digits on the way."""
+    b, random = GraphBuilder(), np.random.default_rng(0)
+    w = random.integers(0, 127, (half, 2)).astype(np.int8)
+    one, result = b.constant(np.float32(1)), (b.constant(np.float32(scale)), b.constant(np.uint8(128)))
+    w, zero = b.constant(np.concatenate((w, -w))), b.constant(np.int8(0))
+    x = b.input("x", "uint8", (2, 2 * half)), one, b.constant(np.uint8(0))
+    graph = b.finish({"y": b.op("QLinearMatMul", *x, w, one, zero, *result)})
+    found = eqsat.explain(graph, rule="take_quantised_operator_apart")
+    assert ("1 rules fired" in str(found)) == apart
+
+
 def test_packed_weights_stay_packed() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", ("n", 32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import ml_dtypes  # noqa: F401  # names bfloat16
@@ -134,6 +135,28 @@ def test_any_mask_of_float16_leaves_of_attention_what_it_left(row: str) -> None:
         4e-3 if not far else np.abs(feeds["x"]).max()
     )  # a mean of values, whichever steps of 16 or 32 are left of scores
     np.testing.assert_allclose(found, expected, rtol=4e-3, atol=atol)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_in_half_precision_behind_a_softmax_of_products_in_float32(dtype: str, masked: bool) -> None:
+    """As GPT-J: the operator, which has one type for all, is in float32."""
+    kind, shape, b = {"float16": 10, "bfloat16": 16}[dtype], (2, 3, 5, 8), GraphBuilder()
+    q, k, v = (b.input(n, dtype, shape) for n in "qkv")
+    q, k = (b.op("Cast", x, to=1) for x in (q, k))
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    if masked:
+        low = b.constant(np.finfo(np.float32).min)
+        scores = b.op("Where", b.constant(np.tri(5, dtype=np.bool_)), scores, low)
+    graph = b.finish({"y": b.op("MatMul", b.op("Cast", b.op("Softmax", scores), to=kind), v)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = optimised(graph, verify=False).program.graph
+    assert made.operator_counts() == {"Cast": 4, "Attention": 1}
+    random = np.random.default_rng(0)
+    feeds = {n: random.normal(size=shape).astype(dtype) for n in graph.inputs}
+    expected, found = (run(g, feeds)["y"].astype(np.float32) for g in (graph, made))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=4 * TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize(("dtype", "low"), [("float16", -1e4), ("bfloat16", -1e4), ("bfloat16", -1e9)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,23 @@ def test_masks_are_added_as_bytes_where_they_overflow_alike(dtype: str, zero: in
     result = eqsat.optimize(b.finish([b.op("QuantizeLinear", b.op("Add", scores, mask), step, point)]), cost="kernels")
     assert sum(n.op == "QLinearAdd" for n in result.program.graph.nodes) == adds
     _assert_verified(result)
+
+
+@pytest.mark.parametrize(("stated", "adds"), [({}, 1), ({"output_dtype": 1}, 1), ({"output_dtype": 10}, 0)])
+@pytest.mark.parametrize("op", ["Add", "MatMul"])
+def test_dequantised_to_another_type_than_the_scale_is_not_what_kernels_on_bytes_compute(
+    op: str, stated: dict[str, int], adds: int
+) -> None:
+    """In float16 the sum overflows, and a product with it."""
+    b = GraphBuilder()
+    x, y = (dequantized(b, b.input(n, "uint8", (4, 4)), 1000.0, np.uint8(0), **stated) for n in "xy")
+    graph = b.finish({"z": quantized(b, b.op(op, x, y), 2000.0, np.uint8(0))})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = eqsat.optimize(graph, cost="kernels")
+    if op == "Add":
+        assert sum(n.op == "QLinearAdd" for n in result.program.graph.nodes) == adds
+    assert ("DequantizeLinear" in result.program.graph.operator_counts()) == (not adds)
 
 
 def test_products_of_two_signed_operands_are_computed_unsigned() -> None:

@@ -229,6 +229,16 @@ def test_channels_of_any_number_of_positions(shape: tuple[Any, ...], axes: list[
     assert "InstanceNormalization" not in found(lambda t, x: _layer(t, x, scaled, axes=axes), (2, "c", *shape[2:]))
 
 
+def test_means_whose_axes_are_dropped_lie_along_other_axes_of_the_value() -> None:
+    """Of (3, 1, 3, w) there is one mean for each of three images, which lies along the rows."""
+
+    def spelled(t: Any, x: str) -> str:
+        d = t.Sub(x, t.ReduceMean(x, [2, 3], keepdims=0))
+        return t.Div(d, t.Sqrt(t.Add(t.ReduceMean(t.Mul(d, d), [2, 3], keepdims=0), 0.01)))
+
+    assert "InstanceNormalization" not in found(spelled, (3, 1, 3, "w"))
+
+
 def test_computed_gain() -> None:
     def spelling(t: Any, x: str) -> str:
         gain = t._builder.input("g", "float32", (4,))
