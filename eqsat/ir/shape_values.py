@@ -85,7 +85,11 @@ def _of_shape(name: str, attributes: Attributes, types: Sequence[Type | None]) -
 
 def _converted(value: np.ndarray | None) -> np.ndarray | None:
     """As integers: sums of truth values are not sums of the numbers that they become."""
-    return value if value is None or value.dtype == object else value.astype(np.int64)
+    if value is None or value.dtype == object:
+        return value
+    if value.dtype.kind not in "iub" and not bool((np.abs(value.astype(np.float64)) < 2.0**63).all()):
+        return None  # an integer that is undefined
+    return value.astype(np.int64)
 
 
 def _raised(value: np.ndarray) -> np.ndarray:

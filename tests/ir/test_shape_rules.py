@@ -284,6 +284,8 @@ def test_truth_values_become_numbers_before_they_are_counted() -> None:
     found = shape_value(definition, app.attributes, app.types, [np.array([True, True])])
     assert found is not None
     assert found.dtype == np.int64
+    for undefined in (np.nan, np.inf, 1e30):
+        assert shape_value(definition, app.attributes, app.types, [np.array([undefined, 1.0])]) is None
 
 
 def test_operators_without_a_definition() -> None:
