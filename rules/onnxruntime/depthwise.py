@@ -63,6 +63,8 @@ def _of_columns(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels
     """Those of a convolution with the results of dequantising bytes, adding a bias and quantising; ``None`` if a column has
     none."""
     sa, za, sy, zy, bias = map(np.asarray, (sa, za, sy, zy, np.frombuffer(elements, np.float32)))
+    if not np.isfinite((float(sa), float(sy), *bias)).all():
+        return None
     every = every_byte(DType.UINT8).reshape(-1, 1)
     wanted = quantised(dequantised_bytes(DType.UINT8, sa, za) + bias, sy, zy)
     steps = every.astype(np.int64) - int(za)
