@@ -106,7 +106,9 @@ class _Halves:
     def __init__(self, view: GroupView) -> None:
         self._view = view
         rows = complete_nodes(view, "Gather")
-        self._gathered = by_class((node, (x, i)) for node, (x, i) in rows if node.attr("axis", 0) == 0 and x.rank > 1)
+        self._gathered = by_class(
+            (node, (x, i)) for node, (x, i) in rows if node.attr("axis", 0) == 0 and (x.type.rank or 0) > 1
+        )
 
     def of(self, value: Ref, neighbours: bool, depth: int = _DEPTH) -> Term | None:
         """One half of a value along its last axis, ``None`` unless the two are known to be the same."""
