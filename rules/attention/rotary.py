@@ -19,6 +19,7 @@ from eqsat.ir.types import HALVES, DType, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
 from eqsat.rules.attention.rotary_reading import turned_values
+from eqsat.rules.attention.scores import is_number
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -37,7 +38,7 @@ def _draw(d: Sampler) -> Instance:
     shapes = d.choose((*[(usual, usual)] * 8, (usual, usual[1:]), (usual, other)))
     if d.chance(0.1):
         lead, shapes = lead[1:], [s[-3:] for s in shapes]
-    lead = lead if d.chance(0.9) else (1, *lead[1:])
+    lead = lead if d.chance(0.85) else (1, *lead[1:])
     heads_unknown = {heads} if d.chance(0.5) else set[int]()
     precision = d.choose(("float32", "float32", "float16", "bfloat16"))
     widened = precision in ("float16", "bfloat16") and d.chance(0.4)  # turned in half precision, multiplied in float32
@@ -97,7 +98,11 @@ def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
         return drawing.value(fixed(function(np.concatenate((angles, other), axis=-1))))
     first = drawing.value(angles)
     second = first if other is angles else drawing.value(other)
-    return drawing.op(op, drawing.op("Concat", first, second, axis=-1))
+    found = drawing.op(op, drawing.op("Concat", first, second, axis=-1))
+    if d.chance(0.8):
+        return found
+    number = drawing.value(fixed(d.choose((np.full((), 1.25), np.full((1, 1), 1.25))).astype(angles.dtype)))
+    return drawing.op("Mul", *((found, number) if d.chance() else (number, found)))
 
 
 class _Halves:
@@ -143,13 +148,28 @@ class _Halves:
         if op == "Concat":
             twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
             return x if twice and not neighbours else None
+        if len(inputs) == 2 and _is_function(op, 2):
+            return self._of_scaled(value, op, inputs, neighbours, depth)
         views = op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]
-        if not (views or op == "Cast" or _is_function(op, len(inputs))):
+        if not (views or op == "Cast" or (len(inputs) == 1 and _is_function(op, 1))):
             return None
         half = self.of(x, neighbours, depth)
         if half is None or not views:
             return half and apply(op, half, **({"to": int(value.dtype)} if op == "Cast" else {}))
         return viewed(half, _halved(x.shape), _halved(value.shape), x)
+
+    def _of_scaled(
+        self, value: Ref, op: str, inputs: tuple[Ref | None, ...], neighbours: bool, depth: int
+    ) -> Term | None:
+        """Half of a factor times one number, as where longer texts are read than the model was trained on."""
+        a, b = inputs
+        if a is None or b is None:
+            return None
+        for at, (x, number) in enumerate(((a, b), (b, a))):
+            half = self.of(x, neighbours, depth) if x.type == value.type and is_number(number) else None
+            if half is not None:
+                return apply(op, *((number, half) if at else (half, number)))
+        return None
 
     def _of_pairs(self, pairs: Ref) -> Term | None:
         """What each pair along the last axis is twice: ``x`` of ``Expand(x)`` and of ``Concat(x, x)``, without that axis."""
@@ -166,8 +186,8 @@ def _halved(shape: Shape) -> Shape:
 
 
 def _is_function(op: str, inputs: int) -> bool:
-    """Whether an operator computes each element from that of its one input, and has no attributes."""
-    return inputs == 1 and (op == "Identity" or (traits_of(op).operands == 1 and attributes_of_schema(op) == {}))
+    """Whether an operator computes each element from those of its one or two inputs, and has no attributes."""
+    return (inputs == 1 and op == "Identity") or (traits_of(op).operands == inputs and attributes_of_schema(op) == {})
 
 
 def _sums_with_turned(view: GroupView) -> Iterator[Match]:

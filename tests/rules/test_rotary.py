@@ -195,6 +195,13 @@ def test_computed_tables_are_computed_once(many: int) -> None:
     assert set(left) <= {"Cast", "Mul", "Cos", "Sin", "Expand"}
 
 
+def test_computed_tables_times_a_number() -> None:
+    """As YaRN and longrope have them, for texts longer than those that the model was trained on."""
+    left = left_of(graph(lambda b: [b.op("Mul", table, number(b, 1.19)) for table in computed(b, 1)]))
+    assert left.pop("RotaryEmbedding") == 1
+    assert set(left) <= {"Cast", "Mul", "Cos", "Sin", "Expand"}
+
+
 def test_attention_is_found_behind_it() -> None:
     """Queries and keys of which two heads share one, as in Llama."""
     b = GraphBuilder()
