@@ -80,6 +80,7 @@ IMPLIED: frozenset[tuple[str, str]] = frozenset(
     {
         ("merge_matmuls_of_one_matrix", "the number of channels is known"),
         ("multiply_rows_in_place", "the view keeps the rows"),
+        ("multiply_rows_of_integers_in_place", "the view keeps the rows of a matrix's length"),
         ("multiply_and_add_rows_in_place", "the view keeps the rows"),
         ("read_extents_from_inputs", "a list of integers, or one"),
         ("stack_matmuls_of_one_input", "its extents are known"),
@@ -102,6 +103,9 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ),
         ("fold_scale_into_biased_matmul", "s * w keeps its digits"),
         ("fold_scale_into_scales_of_com_microsoft_matmulnbits", "s * o2 keeps its digits"),
+        ("fold_factors_of_gemm", "they keep their digits"),
+        ("multiply_constant_factors_first", "a @ b keeps its digits"),
+        ("scale_scaled_rms_normalization", "g * s keeps its digits"),
         ("merge_adapter_into_weights", "w + a @ b finite"),
         ("merge_adapter_into_weights_beside_bias", "w + a @ b finite"),
         ("merge_convs_with_enlarged_kernels", "explicit padding"),
@@ -159,7 +163,6 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         *((rule, "a rounded bias moves an eighth of a quantum at most") for rule in (*_IN_UNITS[1:], *_IN_ROWS)),
         ("convolve_integers", "a rounded bias moves half a quantum at most"),
         ("divide_by_power_of_two_in_quantize", "the factor is positive and ordinary"),
-        ("drop_clip_behind_quantize", "float32"),
         ("normalise_half_precision_in_double", "float16, of which float32 holds the squares"),
         ("pass_factor_between_dequantized_values", "scales of ordinary size"),
         ("recognise_attention", "a scale in range"),
@@ -173,6 +176,7 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
     {
         ("drop_clip_behind_quantize", "scale constant, positive and normal"),
         ("move_dequantize_behind_topk", "no integer dequantises to infinity"),
+        *((f"{rule}_of_integers", "floats that hold the integers") for rule in ("argmax", "argmin", "topk")),
         ("move_dequantize_behind_topk", "q of 8 bits"),
         ("drop_small_addend_before_quantize", "floats that hold the integers"),
         ("multiply_integers_and_add", "one scale of the result"),

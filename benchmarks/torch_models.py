@@ -36,6 +36,7 @@ def _tokens(batch: int, length: int, _: int) -> Inputs:
 
     mask = torch.ones(batch, length, dtype=torch.int64)
     mask[0, (length + 1) // 2 :] = 0
+    mask[1:2, : length // 4] = 0  # of a second sequence on the left, where its first queries see nothing
     return {"input_ids": torch.randint(0, 99, (batch, length)), "attention_mask": mask}
 
 

@@ -283,7 +283,7 @@ def _verify(result: Result, source: Any, options: Options, notify: Progress) -> 
         verification = verify_program(
             result.original,
             result.program,
-            original_source=None if options.keep else runnable(source),
+            original_source=runnable(source),
             result_source=None,
             runs=options.verification_runs,
             seed=options.seed,

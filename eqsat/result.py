@@ -89,7 +89,8 @@ class Result:
         form = form or self.form
         check_form(form)
         with timed(self.report.seconds, "save"), collector_off():
-            save_onnx(self.program.graph, path, form=form, kernels=self.program.kernels)
+            weights = {c.source.path for c in self.original.constants.values() if c.source is not None}
+            save_onnx(self.program.graph, path, form=form, kernels=self.program.kernels, spared=weights)
 
     def __repr__(self) -> str:
         return str(self.report)

@@ -1,7 +1,8 @@
 """Writing a graph as an ONNX model: in memory, or to a file that appears whole or not at all."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from io import BufferedWriter
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
-from eqsat.ir.constants import Constant, File
+from eqsat.ir.constants import Constant, File, rewritten_files
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.operator import traits_of
@@ -82,6 +83,7 @@ def save_onnx(
     kernels: Sequence[Kernel] = (),
     external_threshold_bytes: int = 1024,
     embed_limit_bytes: int = EMBED_LIMIT_BYTES,
+    spared: Collection[Path] = (),
 ) -> None:
     """Writes ``graph`` to ``path``, at the opset it came with or another that it needs: see `choose_form`.
 
@@ -90,8 +92,9 @@ def save_onnx(
 
     If all constants together take more than ``embed_limit_bytes``, those of at least ``external_threshold_bytes`` go to
     a second file ``<name>.data`` next to it. Both files are replaced after they are complete, so that a model may be
-    written over the one it was read from. Equal graphs give equal bytes. Raises `OutputError` if the graph cannot be
-    written there.
+    written over the one it was read from. Written elsewhere it leaves the files alone that its weights were read from, and
+    those ``spared``: then the second file is called ``<name>.1.data``. Equal graphs give equal bytes. Raises `OutputError` if
+    the graph cannot be written there.
     """
     path = Path(path)
     check_place(path)
@@ -100,7 +103,12 @@ def save_onnx(
     constants = [c for _, c in sorted(chosen.constants.items())] + list(envelope.defaults.values())
     total = sum({id(c): c.bytes for c in constants}.values())
     layout = lay_out(constants if total > embed_limit_bytes else (), external_threshold_bytes)
-    location = path.name + ".data"
+    spared = {*spared, *(c.source.path for c in constants if c.source is not None)}
+    if rewritten := rewritten_files(constants):
+        raise OutputError(
+            f"{path}: {rewritten[0]} was written to since the model was read from it; load the model again"
+        )
+    location = _name_of_weights(path, spared, envelope.path)
 
     def write(name: str, constant: Constant) -> onnx.TensorProto:
         if constant in layout:
@@ -120,6 +128,25 @@ def save_onnx(
         write_files(files)
     except OSError as error:
         raise OutputError(f"{path}: cannot write the model: {error.strerror or error}") from None
+
+
+def _name_of_weights(path: Path, spared: Collection[Path], source: Path | None) -> str:
+    """What to call the weights of the model at ``path``. Raises `OutputError` if that is a file that others need."""
+    if any(map(partial(_is_same_file, path), spared)):
+        raise OutputError(f"{path}: holds weights of the model that was read; name another file")
+    replaced = source is not None and _is_same_file(path, source)
+    name, count = f"{path.name}.data", 0
+    while not replaced and any(_is_same_file(path.with_name(name), file) for file in spared):
+        count += 1
+        name = f"{path.name}.{count}.data"
+    return name
+
+
+def _is_same_file(a: Path, b: Path) -> bool:
+    try:
+        return a.samefile(b)
+    except OSError:
+        return False
 
 
 def _formed(program: Graph, form: str, kernels: Sequence[Kernel]) -> tuple[Graph, Form, Calls | None]:

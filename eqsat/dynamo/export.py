@@ -12,20 +12,36 @@ from eqsat.frontends.torch_export import exporting
 
 
 class _Exportable(torch.overrides.TorchFunctionMode):
-    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision."""
+    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision.
+
+    ``unseen_is_zero``: attention of a query that may see nothing, as of padding on the left, is zero in PyTorch; exported, and in
+    ONNX Runtime, it looks at all keys alike.
+    """
+
+    def __init__(self, *, unseen_is_zero: bool) -> None:
+        super().__init__()
+        self.unseen_is_zero = unseen_is_zero
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.isfinite, Tensor.isfinite):
             (x,) = args
             return x - x == 0  # infinities and NaN leave NaN
-        return func(*args, **kwargs or {})
+        found = func(*args, **kwargs or {})
+        if self.unseen_is_zero and func is torch.nn.functional.scaled_dot_product_attention:
+            mask = (kwargs or {}).get("attn_mask", args[3] if len(args) > 3 else None)
+            if mask is not None and mask.dtype is torch.bool:
+                return torch.where(mask.any(-1, keepdim=True), found, 0.0)
+        return found
 
 
 class _Bound(torch.nn.Module):
     """The captured graph as a module of its tensors alone: weights are its own, extents are read off the tensors."""
 
-    def __init__(self, captured: Captured, weights: Sequence[Tensor], integers: Mapping[int, int]) -> None:
+    def __init__(
+        self, captured: Captured, weights: Sequence[Tensor], integers: Mapping[int, int], mode: _Exportable
+    ) -> None:
         super().__init__()
+        self.mode = mode
         self.captured = captured
         self.graph = captured.module
         self.integers = integers
@@ -38,7 +54,7 @@ class _Bound(torch.nn.Module):
         given |= {i: getattr(self, f"weight_{i}") for i in self.captured.weights}
         given |= {i: tensors[k].shape[axis] for i, (k, axis) in self.captured.sizes.items()}
         given |= self.integers
-        with _Exportable():
+        with self.mode:
             outputs = self.graph(*(given[i] for i in sorted(given)))
         return tuple(outputs[k] for k in self.kept)
 
@@ -50,19 +66,21 @@ def export_captured(
     integers: Mapping[int, int],
     *,
     symbolic: bool,
+    unseen_is_zero: bool = False,
 ) -> torch.export.ExportedProgram:
     """The graph with ``weights`` and ``integers`` as constants, for the sizes of ``tensors`` or, ``symbolic``, for all that
-    Dynamo's guards let through.
+    Dynamo's guards let through. ``unseen_is_zero``: see `_Exportable`.
 
     Raises `ModelError` where torch cannot export it, `UnsupportedError` where the program would not do all that the graph does,
     `OptionError` where it drops out at random, as in training.
     """
+    mode = _Exportable(unseen_is_zero=unseen_is_zero)
     shapes = (tuple({k: _dimension(e) for k, e in found.items()} for found in captured.symbols),) if symbolic else None
     with torch.no_grad(), exporting("captured by Dynamo"):
         # Torch marks tensors that its own graphs return, and extents that are marked are symbols, whatever is asked for.
         unmarked = tuple(t.detach() for t in tensors)
         exported = torch.export.export(
-            _Bound(captured, weights, integers), unmarked, dynamic_shapes=shapes, strict=False
+            _Bound(captured, weights, integers, mode), unmarked, dynamic_shapes=shapes, strict=False
         )
         # Only a functional program says what it writes to.
         functional = exported.run_decompositions({}) if _writes(exported) else exported

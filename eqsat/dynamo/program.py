@@ -125,8 +125,9 @@ def compile_captured(
 def _exported(captured: Captured, inputs: tuple[Any, Any, Any], settings: Settings, *, symbolic: bool) -> Any:
     """The graph as an ONNX model. Torch cannot export every attention as an operator: not that of heads that share one key."""
     with tracing(None):  # this is no part of what Dynamo traces
-        program = export_captured(captured, *inputs, symbolic=symbolic)
-        if settings.runtime_on(captured.device) != "onnxruntime":
+        in_pytorch = settings.runtime_on(captured.device) != "onnxruntime"
+        program = export_captured(captured, *inputs, symbolic=symbolic, unseen_is_zero=not in_pytorch)
+        if in_pytorch:
             with suppress(ModelError):
                 return as_onnx(program, opset=OPSET_OF_ATTENTION)
         return as_onnx(program)

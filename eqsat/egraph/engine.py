@@ -12,6 +12,7 @@ e-node with more inputs than any pattern has egglog knows the e-class alone: a c
 
 from __future__ import annotations
 
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
@@ -105,7 +106,7 @@ class Engine:
 
     def __init__(self, queries: Sequence[Query]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._egraph: EGraph = _bindings().EGraph(fact_directory=str(self._folder))
         self.queries = queries
         self.loaded = 0
@@ -119,6 +120,10 @@ class Engine:
         self._matches: dict[str, None] = {}
         self._integers: dict[Any, int] = {}
         self._command(_PRELUDE)
+        _living.add(self)
+        _Process.had_threads = True
+        if _Process.lost_threads:
+            _keep_for_ever(self._egraph)
 
     def forget(self) -> None:
         """Forgets the e-graph, so that another can be begun. Declarations stay: they take longer than all else does for a small
@@ -129,6 +134,12 @@ class Engine:
     def close(self) -> None:
         """Drops the e-graph here: an error that refers to this object may end its life in another thread."""
         del self._egraph
+
+    def leave(self) -> None:
+        """Leaves the e-graph and its folder to the process that this one was forked from."""
+        self._removal.detach()
+        if hasattr(self, "_egraph"):
+            _keep_for_ever(self._egraph)
 
     def step(self, pending: Pending) -> tuple[dict[int, int], dict[int, list[tuple[int, ...]]]]:
         """Loads rows, restores congruence and matches every query against what is new.
@@ -221,6 +232,7 @@ class Engine:
     def _input(self, relation: str, rows: Sequence[tuple[int, ...]]) -> str:
         name = f"{relation}.tsv"
         # a file that is written over goes to the disk at once, for milliseconds
+        self._folder.mkdir(exist_ok=True)  # a system may remove what lay in its folder for temporary files for days
         (self._folder / name).unlink(missing_ok=True)
         with (self._folder / name).open("w", encoding="ascii", newline="\n") as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
@@ -257,13 +269,41 @@ _idle: dict[tuple[int, ...], Engine] = {}
 """Those of the main thread: egglog's e-graphs may not be touched by another, nor dropped, as at a fork threads are."""
 
 
+_living: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+class _Process:
+    """``had_threads``: egglog has started threads, here or in the process that this one was forked from. ``lost_threads``: there,
+    so it would wait for them for ever where an e-graph is dropped, be it one made here."""
+
+    had_threads = False
+    lost_threads = False
+
+
+def _keep_for_ever(egraph: EGraph) -> None:
+    """At the end of a process modules let go of what they refer to, so one more reference is not enough."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(egraph))
+
+
+def _leave_all() -> None:
+    """In a process that was forked."""
+    _Process.lost_threads = _Process.had_threads
+    for engine in list(_living):
+        engine.leave()
+    _living.clear()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
+
+
 @contextmanager
 def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
     """An engine for an e-graph with these queries, each by its place; if there is one, one that served the same before: most of
     what a small e-graph takes is done then."""
-    # By identity, as hashing hundreds of patterns takes longer than matching some of them. A forked process leaves those of its
-    # parent alone, and their folders.
-    key = (os.getpid(), *map(id, queries))
+    # By identity, as hashing hundreds of patterns takes longer than matching some of them.
+    key = tuple(map(id, queries))
     main = threading.current_thread() is threading.main_thread()
     engine = (main and _idle.pop(key, None)) or Engine(queries)
     try:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.ir.constants import Constant
@@ -22,7 +23,7 @@ Interval = tuple[float, float]
 EVERYTHING: Interval = (-math.inf, math.inf)
 
 _APPROXIMATION = 2e-6
-"""By how much kernels miss the values of a rising function with bounds, and more."""
+"""By how much kernels miss the values of a rising function with bounds, and more; in half precision they round."""
 
 _BYTES = frozenset((DType.INT8, DType.UINT8))
 _FOLLOWED = _BYTES | {DType.INT64, DType.BOOL}
@@ -30,6 +31,9 @@ _FOLLOWED = _BYTES | {DType.INT64, DType.BOOL}
 
 _MOST_ELEMENTS = 2.0**47
 """More do not fit into memory. Sums of extents do not overflow."""
+
+_LARGEST = 2.0**52
+"""Sums and products of integers up to here are computed as floats without rounding, and fit into 64 bits."""
 
 _DEPTH, _INTEGER_DEPTH = 12, 3
 """How far integers are followed: a Clip below a view or two says all that there is to know."""
@@ -95,7 +99,16 @@ def _of_array(array: np.ndarray) -> Interval:
         return EVERYTHING
     if array.dtype.kind not in "fiub":
         array = array.astype(np.float32)
-    return (float(array.min()), float(array.max()))
+    return _outward(array.min().item(), array.max().item())
+
+
+def _outward(least: float, greatest: float) -> Interval:
+    """Numbers as floats, which hold not every integer beyond 2**53."""
+    low, high = float(least), float(greatest)
+    return (
+        math.nextafter(low, -math.inf) if low > least else low,
+        math.nextafter(high, math.inf) if high < greatest else high,
+    )
 
 
 def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
@@ -122,15 +135,14 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     if traits.truth:
         return _of_truth(egraph, handle, traits, children, depth, memo)
     if node.key == "Range" and len(children) == 3:
-        return _of_range(*(_child(egraph, x, depth, memo) for x in children))
+        return _of_range(egraph.full_type_of(handle).dtype, *(_child(egraph, x, depth, memo) for x in children))
     if traits.bounds != EVERYTHING and (traits.sources or egraph.full_type_of(handle).dtype.is_float):
-        return _of_function(egraph, traits, children, depth, memo)
+        return _of_function(egraph, handle, children, depth, memo)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
     if node.key == "Mul":
-        (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
-        corners = [_product(x, y) for x in (a, b) for y in (c, d)]
-        return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING
+        one, other = (_child(egraph, x, depth, memo) for x in children)
+        return _of_product(egraph.full_type_of(handle).dtype, one, other)
     if node.key == "MatMul":
         return _of_row(egraph, children, depth, memo)
     if node.key == "Where":
@@ -170,9 +182,10 @@ def _of_truth(
     return (float(min(found)), float(max(found)))
 
 
-def _of_range(start: Interval, limit: Interval, step: Interval) -> Interval:
-    """Places counted upwards."""
-    return (start[0], max(start[0], limit[1])) if step[0] > 0 else EVERYTHING
+def _of_range(dtype: DType, start: Interval, limit: Interval, step: Interval) -> Interval:
+    """Places counted upwards, in whole numbers: sums of others are rounded, and the last may be beyond the limit."""
+    whole = dtype.is_integer or all(low == high and low.is_integer() for low, high in (start, step))
+    return (start[0], max(start[0], limit[1])) if whole and step[0] > 0 else EVERYTHING
 
 
 def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
@@ -185,7 +198,7 @@ def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
     if source is DType.UNDEFINED or source.numpy.kind not in "iu":
         return EVERYTHING
     limits = np.iinfo(source.numpy)
-    return (float(limits.min), float(limits.max))
+    return (float(result.numpy.type(limits.min)), float(result.numpy.type(limits.max)))
 
 
 def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
@@ -195,22 +208,23 @@ def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> I
         return EVERYTHING
     least, greatest = _child(egraph, children[0], depth, memo)
     low, high = ((children[i] if len(children) > i else 0) for i in (1, 2))
-    if low:
-        least = max(least, _child(egraph, low, depth, memo)[0])
-    if high:
-        greatest = min(greatest, _child(egraph, high, depth, memo)[1])
-    return (least, greatest) if least <= greatest else EVERYTHING
+    above = _child(egraph, low, depth, memo) if low else (-math.inf, -math.inf)
+    below = _child(egraph, high, depth, memo) if high else (math.inf, math.inf)
+    return (min(max(least, above[0]), below[0]), min(max(greatest, above[1]), below[1]))
 
 
-def _of_function(egraph: EGraph, traits: Traits, children: list[int], depth: int, memo: _Memo) -> Interval:
+def _of_function(egraph: EGraph, handle: int, children: list[int], depth: int, memo: _Memo) -> Interval:
     """The range of a function, or what it makes of a smaller interval."""
+    node, dtype = egraph.nodes[handle], egraph.full_type_of(handle).dtype
+    traits = traits_of(node.key, node.attributes)
     low, high = traits.bounds
     if traits.value is None:
         return (low, high)
     least, greatest = _child(egraph, children[0], depth, memo)
     if math.isnan(least) or math.isnan(greatest):
         return (low, high)
-    ends = traits.value(least) - _APPROXIMATION, traits.value(greatest) + _APPROXIMATION
+    missed = max(_APPROXIMATION, float(ml_dtypes.finfo(dtype.numpy).eps)) if dtype.is_float else _APPROXIMATION
+    ends = traits.value(least) - missed, traits.value(greatest) + missed
     return (max(low, ends[0]), min(high, ends[1]))
 
 
@@ -263,7 +277,7 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, mem
     else:
         return None
     if extents:
-        return (corners[0], corners[1]) if max(map(abs, corners)) <= 2.0**52 else None
+        return (corners[0], corners[1]) if max(map(abs, corners)) <= _LARGEST else None
     return _widened(dtype, min(corners), max(corners))
 
 
@@ -281,6 +295,26 @@ def _of_row(egraph: EGraph, children: list[int], depth: int, memo: _Memo) -> Int
 
 def _child(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:
     return bound_elements(egraph, cls, depth - 1, memo)
+
+
+def _of_product(dtype: DType, one: Interval, other: Interval) -> Interval:
+    """Bounds of products: of integers only where they do not wrap around; of floats rounded, which never turns an order around.
+
+    Zeros times floats of which only bounds are known tell nothing: those may be infinite or NaN.
+    """
+    corners = [_product(x, y) for x in one for y in other]
+    if any(map(math.isnan, corners)):
+        return EVERYTHING
+    low, high = min(corners), max(corners)
+    if dtype.is_integer:
+        limits = ml_dtypes.iinfo(dtype.numpy)
+        fits = max(-_LARGEST, int(limits.min)) <= low and high <= min(_LARGEST, int(limits.max))
+        return (low, high) if fits else EVERYTHING
+    known = all(math.isfinite(x) and x == y for x, y in (one, other))
+    if not dtype.is_float or (not known and (0.0, 0.0) in (one, other)):
+        return EVERYTHING
+    with np.errstate(over="ignore"):
+        return (float(dtype.numpy.type(low)), float(dtype.numpy.type(high)))
 
 
 def _product(x: float, y: float) -> float:

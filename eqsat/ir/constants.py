@@ -6,6 +6,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,18 @@ def file_stamp(file: Path | int) -> Stamp:
 def unchanged_files(constants: Iterable[Constant]) -> frozenset[File]:
     """The files in which constants are, but for those that are other ones than were opened."""
     return frozenset(f for f in {c.source.file for c in constants if c.source is not None} if _is_unchanged(f))
+
+
+def rewritten_files(constants: Iterable[Constant]) -> list[Path]:
+    """The files in which constants are that were written to since they were opened: a mapping shows what is in them now. One
+    that took the place of another left the other as it was."""
+    found: set[Path] = set()
+    for path, stamp in {c.source.file for c in constants if c.source is not None and c.source.stamp}:
+        with suppress(OSError):
+            now = file_stamp(path)
+            if now != stamp and now[:2] == stamp[:2]:
+                found.add(path)
+    return sorted(found)
 
 
 def _is_unchanged(file: File) -> bool:

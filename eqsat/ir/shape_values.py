@@ -54,7 +54,7 @@ def shape_value(
     if any(o is None and t is not None for o, t in zip(operands, types, strict=True)):
         return None
     if definition.traits.converts:
-        return operands[0] if attributes.get("to") in _WHOLE else None
+        return _converted(operands[0]) if attributes.get("to") in _WHOLE else None
     counted = {*definition.traits.counts, *definition.traits.indices, *definition.traits.truths}
     try:
         with np.errstate(all="ignore"):
@@ -81,6 +81,11 @@ def _of_shape(name: str, attributes: Attributes, types: Sequence[Type | None]) -
     if name == "Size":
         return as_array([extents.product(first.shape)]).reshape(())
     return as_array(first.shape[shape_range(attributes, len(first.shape))])
+
+
+def _converted(value: np.ndarray | None) -> np.ndarray | None:
+    """As integers: sums of truth values are not sums of the numbers that they become."""
+    return value if value is None or value.dtype == object else value.astype(np.int64)
 
 
 def _raised(value: np.ndarray) -> np.ndarray:

@@ -106,7 +106,7 @@ def verify_program(
     kernels = check.run(trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed, in_interpreter=interpreted)
     chosen[0].values.clear()  # they may be many
     result = counting(result, notify, len(trials))
-    reference = Reference(original, run, trials, seed, full=full)
+    reference = Reference(original, run, trials, seed, full=full, as_read=_as_read(runner, trials))
     _compare_outputs(chosen, reference, result, exactness, report, failures, notes)
     report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
     report.bytes_compared += kernels.bytes
@@ -160,7 +160,7 @@ def verify_models(
     notes = [*runner.notes, *other.notes, *mute_outputs(chosen), *unlike, *refused]
     failures: list[str] = []
     # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
-    reference = Reference(a, run, trials, seed)
+    reference = Reference(a, run, trials, seed, as_read=_as_read(runner, trials))
     _compare_outputs(chosen, reference, other.run, Exactness.LSB, report, failures, notes)
     del runner, run, other
     if not interpreted:
@@ -188,6 +188,14 @@ def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Veri
     else:
         reason, advice = str(error), inputs.advice()
     return Verification(NOT_RUN, notes=(f"{reason}; {advice}",))
+
+
+def _as_read(runner: Original, trials: Sequence[Feeds]) -> Mapping[int, Mapping[str, Any]] | None:
+    """What the graph computes on trials, as far as known, where the original is run from its file."""
+    if not runner.runs_file:
+        return None
+    found = {k: runner.as_read(feeds) for k, feeds in enumerate(trials)}
+    return {k: outputs for k, outputs in found.items() if outputs is not None}
 
 
 def _compare_outputs(

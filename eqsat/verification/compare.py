@@ -97,9 +97,12 @@ class Yardstick:
         self._observed = [_Observed() for _ in range(1 if self._large is None else 2)]
         self._measured: tuple[Any, Distance, list[Distance]] = (None, Distance(), [])
 
-    def observe(self, noisy: Any) -> None:
-        """Takes note of what a run with noise computed. One that cannot be compared (another shape) is left out."""
-        for group, observed in zip(self._distances(noisy), self._observed, strict=True):
+    def observe(self, noisy: Any, clean: Any = None) -> None:
+        """Takes note of what a run with noise computed, and how far that is from ``clean``, by default the reference. One that
+        cannot be compared (another shape) is left out."""
+        if clean is not None and misfit(self.reference, clean):
+            return
+        for group, observed in zip(self._distances(noisy, clean), self._observed, strict=True):
             if not group.misfit:
                 observed.take(group)
 
@@ -177,10 +180,11 @@ class Yardstick:
             return max(seen, float(self.quanta))
         return SLACK * seen + floor_of(self._elements, magnitude_of(self._elements))
 
-    def _distances(self, other: Any) -> list[Distance]:
-        if self._large is None or misfit(self.reference, other):
-            return [distance(self.reference, other) for _ in self._observed]
-        mine, others = self._elements, elements(other)
+    def _distances(self, other: Any, clean: Any = None) -> list[Distance]:
+        reference = self.reference if clean is None else clean
+        if self._large is None or misfit(reference, other):
+            return [distance(reference, other) for _ in self._observed]
+        mine, others = elements(reference), elements(other)
         return [distance(mine[mask], others[mask]) for mask in (~self._large, self._large)]
 
 
@@ -199,8 +203,11 @@ def distance(reference: Any, result: Any) -> Distance:
         moved = int(np.count_nonzero(reference != result))
         return Distance(misfit=f"{moved} of {size} strings differ") if moved else Distance(size=size)
     a, b = _wide(reference), _wide(result)
-    with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.asarray(np.abs(b - a))
+    if reference.dtype.kind in "iu" and reference.dtype.itemsize == 8:
+        difference = _difference_of_long(reference, result)
+    else:
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.asarray(np.abs(b - a))
     largest = float(difference.max())
     if not math.isfinite(largest):  # an overflow, or infinities and NaNs, which cancel where they are the same
         finite = np.isfinite(a) & np.isfinite(b)
@@ -216,6 +223,12 @@ def distance(reference: Any, result: Any) -> Distance:
     relative = largest / scale if scale else math.inf
     moved = int(np.count_nonzero(difference))
     return Distance(largest, float(difference.mean()), relative, moved, size, scale, average)
+
+
+def _difference_of_long(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Absolute differences of 64-bit integers, which doubles hold up to 53 bits of: 0 only where they are equal."""
+    larger, smaller = np.maximum(a, b), np.minimum(a, b)
+    return np.asarray(larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
 
 
 def bytes_of(value: Any) -> int:

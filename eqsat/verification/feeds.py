@@ -21,8 +21,9 @@ def random_feeds(
 ) -> dict[str, np.ndarray]:
     """One array for each input of ``graph``, the same for the same seed.
 
-    Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, floats are
-    normal of mean 0 and standard deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
+    Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, other integers are
+    small, and negative at times where nothing may be looked up or counted by them, floats are normal of mean 0 and standard
+    deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
     `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or is no tensor.
     """
     extents = dict(sizes or {})
@@ -76,7 +77,8 @@ def _draw(
     elif dtype is DType.BOOL:
         values = random.random(shape) < 0.5
     elif dtype.is_integer:
-        low, high = _integer_range(dtype) if role is Role.CODE or dtype.bits < 8 else (0, 8)
+        whole = role is Role.CODE or dtype.bits < 8
+        low, high = _integer_range(dtype) if whole else (-8 if meaning.signed else 0, 8)
         values = random.integers(low, high, shape)
     elif dtype in (DType.COMPLEX64, DType.COMPLEX128):
         values = random.standard_normal(shape) + 1j * random.standard_normal(shape)

@@ -27,7 +27,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.verification.compare import Judgement, bytes_of
 from eqsat.verification.halves import computes_in_half
-from eqsat.verification.original import Source
+from eqsat.verification.original import Source, open_file
 from eqsat.verification.pieces import session_of
 from eqsat.verification.reference import Reference, Yardsticks
 from eqsat.verification.unsigned import saturates
@@ -186,7 +186,12 @@ def check_levels(
     if halves:
         try:
             reference = Reference(
-                original[0], _open(*original, "disable").run, reference.trials, seed, round_halves=False
+                original[0],
+                _open(*original, "disable").run,
+                reference.trials,
+                seed,
+                round_halves=False,
+                as_read=None if original[1] is None else {},
             )
         except EqsatError as error:
             note = (
@@ -202,4 +207,4 @@ def _open(graph: Graph, source: Source, level: str) -> Session:
         return session_of(graph, level, prepack=True, round_halves=False)
     if level == "all" and crashing_products(graph):  # a graph is written without them, a file is run as it is
         raise ModelError("ONNX Runtime ends the process on products of transposed operands of another rank (#28392)")
-    return Session(source, level, prepack=True, arena=False)
+    return open_file(source, graph.outputs, level=level, prepack=True)

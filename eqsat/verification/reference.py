@@ -18,7 +18,8 @@ Yardsticks = Mapping[str, Yardstick]
 
 class Reference:
     """``original`` on ``trials``. ``run`` computes its outputs; ``round_halves``: see `eqsat.verification.pieces.session_of`.
-    ``full``: what noise does on one trial is never taken for what it does on another one like it.
+    ``full``: what noise does on one trial is never taken for what it does on another one like it. ``as_read``: what
+    ``original`` computes on trials, as far as that is known, where ``run`` runs the file that it was read from.
 
     The runs with noise take place when they are first asked for, one session for each class of programs.
     """
@@ -32,8 +33,11 @@ class Reference:
         *,
         round_halves: bool = True,
         full: bool = False,
+        as_read: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
         self._full = full
+        self._runs_file = as_read is not None
+        self._as_read: dict[int, Mapping[str, Any] | None] = dict(as_read or {})
         self.trials = trials
         self.outputs: list[dict[str, Any]] = [run(feeds) for feeds in trials]
         self._original = original
@@ -99,7 +103,10 @@ class Reference:
         if run >= measure.noise_runs or exactness is Exactness.EXACT:
             return False
         self._observed[exactness, trial] = run + 1
-        measure.observe(self._of(exactness, trial), self.trials[trial], self._seed + trial, run)
+        feeds = self.trials[trial]
+        if self._runs_file and trial not in self._as_read:
+            self._as_read[trial] = measure.clean(feeds)
+        measure.observe(self._of(exactness, trial), feeds, self._seed + trial, run, self._as_read.get(trial))
         return True
 
     @property

@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import traits_of
+from eqsat.ir.operator import Kind, kind_of, traits_of
 from eqsat.ir.types import DType
 from eqsat.verification.values import copied
 
@@ -29,10 +29,12 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The role of an input, and the limit its elements stay below (``None`` if there is none)."""
+    """The role of an input, and the limit its elements stay below (``None`` if there is none). ``signed``: integers may be
+    negative as well."""
 
     role: Role
     limit: int | None = None
+    signed: bool = False
 
 
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
@@ -60,7 +62,29 @@ def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
         return Meaning(Role.CODE)
     if Role.MASK in roles and dtype is not DType.BOOL:
         return Meaning(Role.MASK)
-    return Meaning(Role.NUMBER)
+    return Meaning(Role.NUMBER, signed=dtype.is_signed and not _wants_counted(graph, name, sizes))
+
+
+def _wants_counted(graph: Graph, name: str, sizes: Mapping[str, int]) -> bool:
+    """Whether something that is computed of an input, however, may have to be no less than zero: what is looked up or counted,
+    roots, exponents of integers, and whatever is read by an operator that is none of sums, copies and single elements."""
+    reached = {name}
+    for node in graph.nodes:
+        reading = [i for i, value in enumerate(node.inputs) if value in reached]
+        if not reading or node.key in ("Shape", "Size"):
+            continue
+        uses = (_use(graph, node, i, 0, sizes) for i in reading)
+        wanted = any(use is not None and use.role in (Role.COUNT, Role.INDEX, Role.POSITIVE) for use in uses)
+        if wanted or not _takes_any_integer(node) or (node.key == "Pow" and 1 in reading):
+            return True
+        reached.update(v for v in node.outputs if v)
+    return False
+
+
+def _takes_any_integer(node: Node) -> bool:
+    """Whether a node is known to be a sum of products, or to copy, reduce or compute single elements."""
+    kind = kind_of(node)
+    return traits_of(node.key, node.attributes).product is not None if kind is Kind.ANCHOR else kind is not Kind.OPAQUE
 
 
 def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:

@@ -53,6 +53,13 @@ class Sensitivity:
             return in_interpreter_of(self._noisy.graph)
 
     @cached_property
+    def _run_clean(self) -> Run:
+        try:
+            return session_of(self.original, round_halves=self._round_halves).run
+        except ModelError:
+            return in_interpreter_of(self.original)
+
+    @cached_property
     def _rounded(self) -> frozenset[str]:
         """Outputs that are rounded, or copies of what is."""
         if self.exactness is Exactness.EXACT:
@@ -83,10 +90,29 @@ class Sensitivity:
             found[name].observe(rounded_again(reference[name]))
         return found
 
+    def clean(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
+        """What ``original`` computes without noise; ``None`` if nothing moves it, or it does not run."""
+        if self._run is None:
+            return None
+        try:
+            return self._run_clean(feeds)
+        except EqsatError as error:
+            self._give_up(error)
+            return None
+
     def observe(
-        self, yardsticks: Mapping[str, Yardstick], feeds: Mapping[str, np.ndarray], seed: int, run: int
+        self,
+        yardsticks: Mapping[str, Yardstick],
+        feeds: Mapping[str, np.ndarray],
+        seed: int,
+        run: int,
+        clean: Mapping[str, Any] | None = None,
     ) -> None:
-        """Shows ``yardsticks`` what run ``run`` of `noise_runs` with noise computes."""
+        """Shows ``yardsticks`` what run ``run`` of `noise_runs` with noise computes.
+
+        ``clean``: what `original` computes without, where that is not what the yardsticks are around: those of a file, which
+        may have been misread. Only what noise moves is noise.
+        """
         if self._run is None or self._noisy is None:
             return
         try:
@@ -95,7 +121,7 @@ class Sensitivity:
             self._give_up(error)
             return
         for name, yardstick in yardsticks.items():
-            yardstick.observe(noisy[name])
+            yardstick.observe(noisy[name], None if clean is None else clean[name])
 
     def _quanta(self, value: Any) -> int:
         small = is_array(value) and value.dtype.kind in "iu" and value.dtype.itemsize <= 2

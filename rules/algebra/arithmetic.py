@@ -71,7 +71,13 @@ equation("remove_sign_below_abs", "Abs(-x) == Abs(x)")
 equation("negate_instead_of_subtracting_from_zero", "0 - x == -x", same_type("x"), signed("x"))
 equation("add_negated_constant", "x - c == x + -c", constant("c"), signed("x"))
 equation("double_instead_of_adding", "x + x == x * 2")
-equation("subtract_instead_of_adding_opposite", "x + y * c == x - y", number("c", -1), "c.rank <= y.rank", varies("y"))
+equation(
+    "subtract_instead_of_adding_opposite",
+    "x + (t := y * c) == x - y",
+    number("c", -1),
+    "the factor enlarges nothing: t.shape == y.shape",
+    varies("y"),
+)
 equation(
     "add_opposite_multiple_instead_of_subtracting",
     "x - y * c == x + y * -c",

@@ -151,8 +151,12 @@ def _there_and_back(d: Sampler, *, summand: bool = False) -> dict[str, Any]:
     shape, dtype = d.shape(1, 3), d.choose(("float32", "float32", "float16"))
     with np.errstate(all="ignore"):
         c = d.scale(d.broadcast_with(shape), dtype) * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
+        alike = d.chance(0.2)  # what it is undone by may be smaller
+        c = np.full((2, *shape) if d.chance() else shape, c.flat[0]) if alike else c
         back = 1 / c * np.asarray(1 if d.chance(0.8) else d.choose((1.01, 2.0)), dtype)
-        b = d.floats(d.broadcast_of(c.shape), dtype) * c * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
+        b = d.floats(() if alike else d.broadcast_of(c.shape), dtype) * c * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
+        if alike:
+            back, b = back.flat[0], b.flat[0]
     x = d.floats(shape, dtype)
     found = {"x": fixed(x) if d.chance(0.2) and not summand else x, "c": fixed(c), "d": fixed(back)}
     return found | ({"b": fixed(b)} if summand else {})
@@ -180,9 +184,10 @@ equation(
 # ``x``, and of that others, for ever.
 equation(
     "cancel_factors_around_summand",
-    "(x * c + b) * d == x + b * d",
+    "((t := x * c) + b) * d == x + b * d",
     constant("b", "c", "d"),
     kernels("x", *sorted(FLOATS)),
+    "the first factor enlarges nothing: t.shape == x.shape",
     varies("x"),
     ordinary(are_ordinary_factors, "c", "d"),
     "b of ordinary size beside c: is_ordinary_shift(b, c)",

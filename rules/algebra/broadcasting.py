@@ -110,9 +110,11 @@ def remove_expand_before_matmul(m: Match) -> Term:
 def _users_of_expanded(view: GroupView) -> Iterator[Match]:
     """Each elementwise operator that reads an Expand, with ``x`` in its place, and its other operands."""
     for expand, (x, shape) in view.nodes("Expand"):
-        if x is None or x.is_constant or x.handle == expand.handle:
+        if x is None or x.handle == expand.handle or (x.is_constant and x.type.size != 1):
             continue
         for op, node, inputs in view.users(expand):
+            if x.is_constant and len(inputs) > 1:
+                continue
             # Where the operator changes nothing, its result is the Expand: that would sink again and again, without end.
             if op in operators_with(is_elementwise) and node.handle != expand.handle:
                 operands = tuple(x if i is not None and i.handle == expand.handle else i for i in inputs)

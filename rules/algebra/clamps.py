@@ -19,12 +19,9 @@ def bound(of: Bound) -> float | None:
 
 
 def clip(x: Ref, low: Bound, high: Bound) -> Term:
-    """Clip with these bounds, which are left out where they bound nothing."""
-    least, greatest = bound(low), bound(high)
-    bounds = [
-        None if v is None or v == nothing else literal(v, x.dtype)
-        for v, nothing in ((least, -math.inf), (greatest, math.inf))
-    ]
+    """Clip with these bounds. An infinite one stays: of infinity under a Clip that is open there ONNX Runtime makes the largest
+    number."""
+    bounds = [None if v is None else literal(v, x.dtype) for v in map(bound, (low, high))]
     return x if bounds == [None, None] else apply("Clip", x, *bounds)
 
 
@@ -36,9 +33,11 @@ def clipped(value: float, bounds: Bounds) -> float:
 
 
 def composed(x: Ref, inner: Bounds, outer: Bounds) -> Term:
-    """The one Clip that does what two do: its bounds are where the two send the ends of the number line."""
+    """The one Clip that does what two do: its bounds are where the two send the ends of the number line, which is open where
+    both are."""
     low, high = (clipped(clipped(end, inner), outer) for end in (-math.inf, math.inf))
-    return clip(x, low, high)
+    ends = ((low, inner[0], outer[0]), (high, inner[1], outer[1]))
+    return clip(x, *(None if math.isinf(end) and a is b is None else end for end, a, b in ends))
 
 
 def least(dtype: DType) -> float:
@@ -104,8 +103,8 @@ equation(
     "remove_clip_beyond_range",
     "Clip(x, *a, *b) == x",
     constant("a", "b"),
-    "no element below a: a is None or a.high <= max(x.low, least(x.dtype))",
-    "no element above b: b is None or min(x.high, greatest(x.dtype)) <= b.low",
+    "no element below a: a is None or bound(a) <= max(x.low, least(x.dtype))",
+    "no element above b: b is None or min(x.high, greatest(x.dtype)) <= bound(b)",
 )
 equation("remove_max_below_range", "Max(x, c) == x", constant("c"), same_type("x"), "c at most x: c.high <= x.low")
 equation("remove_min_above_range", "Min(x, c) == x", constant("c"), same_type("x"), "c at least x: x.high <= c.low")

@@ -21,6 +21,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.terms import Functions, complete_nodes
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -169,9 +170,8 @@ def _draw(d: Sampler) -> Instance:
     number = drawing.builder.constant
     rows, columns, size = d.extents(3)
     wide = d.array((rows, columns), "int32")
-    x = drawing.op(
-        "Cast", drawing.value(wide if d.chance(0.3) else d.rng.integers(-40, 40, wide.shape, np.int32)), to=7
-    )
+    given = wide if d.chance(0.3) else d.rng.integers(-40, 40, wide.shape, np.int32)
+    x = drawing.op("Cast", drawing.value(given if d.chance(0.8) else given.astype(np.int8)), to=7)
     near, last = d.integer(1, 6), d.integer(8, 12)
     distance = drawing.op(d.choose(("Abs", "Abs", "Abs", "Neg")), x)
     logarithm = drawing.op("Log", drawing.op("Cast", distance, to=1))
@@ -228,4 +228,7 @@ def tabulate_function_of_integers(m: Match) -> Term:
     places = np.where(places < 0, places + _extent(m), places)
     table = np.take(m.data.elements, places, axis=axis, mode="clip")  # what is no place is an error of the original
     bounds = (literal(np.asarray(end, dtype)) for end in (low, high))
-    return apply("Gather", literal(table), apply("Clip", m.f.source, *bounds), axis=axis)
+    place = apply("Clip", m.f.source, *bounds)
+    if m.f.source.dtype not in (DType.INT32, DType.INT64):
+        place = apply("Cast", place, to=int(DType.INT64))
+    return apply("Gather", literal(table), place, axis=axis)

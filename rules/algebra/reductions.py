@@ -56,24 +56,27 @@ def _axes(d: Sampler, rank: int) -> list[int]:
 
 
 def _extremes(d: Sampler, *, around_zero: bool) -> dict[str, Any]:
-    """Both over the same axes, kept or not, but for one fault at times: one reduces nothing, or what is compared is no zero."""
-    shape = d.shape(1, 4, ones=0.1)
-    axes = sorted({i % len(shape) for i in _axes(d, len(shape))})
+    """Both over the same axes, kept or not, but for one fault at times: one reduces nothing or keeps other axes, or what is
+    compared is no zero."""
+    fault = d.choose(("",) * 9 + ("axes", "kept", "value"))
+    shape = d.extents(2) if fault == "kept" else d.shape(1, 4, ones=0.1)
+    axes = [1] if fault == "kept" else sorted({i % len(shape) for i in _axes(d, len(shape))})
     if d.chance(0.15):
         shape = [0 if i in axes else n for i, n in enumerate(shape)]
     x = d.floats(shape)
-    if d.chance(0.15):  # the least integer has no opposite
+    if d.chance(0.2):  # the least integer has no opposite
         x = d.rng.choice(np.array((-(2**31), -5, -1), np.int32), shape)
     kept = {} if d.chance(0.8) else {"keepdims": 0}
     found: dict[str, Any] = {"x": x, "a": fixed(axes, "int64"), "low": kept, "high": kept}
-    fault = d.choose(("",) * 5 + ("axes", "value"))
+    if fault == "kept":
+        found |= {"low": {"keepdims": 0}, "high": {}}
     if fault == "axes":
         found |= {"low": {}, "high": {}} | {d.choose(("low", "high")): {"noop_with_empty_axes": 1}}
         del found["a"]
     if around_zero:
         number = x.dtype.type(-50 if fault == "value" else 0)
         left = [1 if i in axes and not kept else n for i, n in enumerate(shape) if i not in axes or not kept]
-        extents = () if fault == "axes" else d.choose(((), tuple(left), tuple(left), (2, *left)))
+        extents = () if fault in ("axes", "kept") else d.choose(((), tuple(left), tuple(left), tuple(left), (2, *left)))
         found["y"] = fixed(np.full(extents, number))
     return found
 

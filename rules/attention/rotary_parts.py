@@ -7,8 +7,9 @@ from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
 from eqsat.rules.attention.layout import heads_apart, side_by_side
-from eqsat.rules.attention.rotary_reading import pairs_of_features, parts_by_class, whole_features
+from eqsat.rules.attention.rotary_reading import pairs_of_features, whole_features
 from eqsat.rules.terms import by_class, complete_nodes
+from eqsat.rules.views.parts import parts_by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 

@@ -4,19 +4,13 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from eqsat.ir.types import HALVES, DType
-from eqsat.rewrite import GroupView, Ref, shared
+from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.movement import runs_forward, taken
-from eqsat.rules.views.parts import Part, parts_of
+from eqsat.rules.views.parts import Part, parts_by_class
 
 Turned = tuple[Ref, Ref, bool]
 """A turned value, the value, and whether its pairs are neighbours."""
-
-
-@shared
-def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
-    """Class -> which parts of other values it is."""
-    return by_class(parts_of(view))
 
 
 def whole_features(*parts: Iterable[Part]) -> Iterator[tuple[Ref, int]]:
@@ -101,4 +95,4 @@ def _takes_every_other(start: int, x: Ref, starts: Ref, ends: Ref, axes: Ref | N
     return others_whole and ranges.get(x.rank - 1) == range(start, size, 2)
 
 
-__all__ = ["Turned", "pairs_of_features", "parts_by_class", "turned_values", "whole_features"]
+__all__ = ["Turned", "pairs_of_features", "turned_values", "whole_features"]

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import asks
+from eqsat.conditions import asks, kernels
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Condition, Match, Ref, Term, apply, literal
 from eqsat.rules.terms import reshape
 
 FLOATS = frozenset((*HALVES, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
+
+FLOAT = kernels("x", *sorted(FLOATS))
 
 _SPREAD_OF_WEIGHTS = 8.0
 """How many times larger the greatest weights are than such as sums consist of."""
@@ -93,17 +95,21 @@ def finite_product(scale: str, *names: str) -> Condition:
     return Condition(f"{scale} * {', '.join(names)} finite", holds)
 
 
+def stay_normal(factor: float, weights: Ref) -> bool:
+    """Whether a factor is so large that large weights times it do not become subnormal numbers (in float16, numbers below
+    6.1e-5), which have fewer digits. Of weights that are small beside the others a sum loses no more by that than it loses of
+    the others by rounding."""
+    normal = float(ml_dtypes.finfo(weights.dtype.numpy).smallest_normal)
+    return not 0 < factor * largest(weights) < _SPREAD_OF_WEIGHTS * normal
+
+
 def keeps_digits(scale: str, weights: str) -> Condition:
-    """``scale`` times the weights is as precise as the weights: no element of it is so small that even large weights become
-    subnormal numbers (in float16, numbers below 6.1e-5), which have fewer digits. Of weights that are small beside the others a
-    sum loses no more by that than it loses of the others by rounding."""
+    """``scale`` times the weights is as precise as the weights: they `stay_normal` by the least of its elements."""
 
     def holds(m: Match) -> bool:
         low, high = m[scale].interval
         sizes = np.abs(m[scale].value.astype(np.float64) if low <= 0 <= high else (low, high))
-        factor = float(np.min(sizes, initial=math.inf, where=sizes > 0))
-        normal = float(ml_dtypes.finfo(m[weights].dtype.numpy).smallest_normal)
-        return not 0 < factor * largest(m[weights]) < _SPREAD_OF_WEIGHTS * normal
+        return stay_normal(float(np.min(sizes, initial=math.inf, where=sizes > 0)), m[weights])
 
     return Condition(f"{scale} * {weights} keeps its digits", holds)
 

@@ -7,14 +7,14 @@
 import math
 from typing import Any
 
-from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.conditions import constant, varies, worthwhile
 from eqsat.equations import Equations, named, spelled
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, defined
 from eqsat.ir.traits import ProductAxes
 from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
 from eqsat.rules.linear.alignment import (
-    FLOATS,
+    FLOAT,
     finite_product,
     is_ordinary_shift,
     keeps_digits,
@@ -41,9 +41,6 @@ from eqsat.rules.linear.operators import (
 )
 from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples.packed import packed_product_plus, packed_product_times
-
-FLOAT = kernels("x", *sorted(FLOATS))
-
 
 # --- constants in weights and biases -------------------------------------------------------------------------------------
 

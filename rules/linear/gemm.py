@@ -1,13 +1,13 @@
 """Gemm is a product, a sum, two factors and two transposes: what enters it, and what it is spelled out."""
 
-from eqsat.conditions import constant, kernels, varies, worthwhile
+import ml_dtypes
+
+from eqsat.conditions import constant, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref, Term, literal
-from eqsat.rules.linear.alignment import FLOATS, largest, limit, ordinary_summands
+from eqsat.rules.linear.alignment import FLOAT, largest, limit, ordinary_summands, stay_normal
 from eqsat.rules.terms import mul, transpose
-
-FLOAT = kernels("x", *sorted(FLOATS))
 
 
 def enlarges(c: Ref, result: Ref) -> bool:
@@ -27,8 +27,16 @@ def scaled(value: Ref | None, factor: float) -> Term | None:
 
 
 def overflows(value: Ref | None, factor: float) -> bool:
-    """Whether a constant times a factor may be no number of its type."""
-    return value is not None and factor != 1.0 and largest(value) * abs(factor) >= limit(value)
+    """Whether a constant times a factor may be no number of its type, or the factor is none."""
+    return value is not None and factor != 1.0 and max(largest(value), 1) * abs(factor) >= limit(value)
+
+
+def loses_digits(value: Ref | None, factor: float) -> bool:
+    """Whether a constant times a factor, or the factor, is so small that its type has few digits for it."""
+    if value is None or factor in (0.0, 1.0):
+        return False
+    is_normal = abs(factor) >= float(ml_dtypes.finfo(value.dtype.numpy).smallest_normal)
+    return not (is_normal and stay_normal(abs(factor), value))
 
 
 # --- products, factors and sums
@@ -55,6 +63,7 @@ equation(
     FLOAT,
     worthwhile("a factor is not 1: e != 1 or (b is not None and f != 1)"),
     "the scaled constants are finite: not (overflows(w, e) or overflows(b, f))",
+    "they keep their digits: not (loses_digits(w, e) or loses_digits(b, f))",
 )
 equation(
     "add_constant_to_bias_of_gemm",
@@ -92,11 +101,11 @@ equation(
 )
 equation(
     "move_left_transpose_into_gemm",
-    "Gemm(Transpose(x, perm=(1, 0)), y, *c, transA=t, **g) == Gemm(x, y, c, transA=1 - t, **g)",
+    "Gemm(Transpose(x, perm=(1, 0)), y, *c, transA=t, **g) == Gemm(x, y, c, transA=int(not t), **g)",
     varies("x"),
 )
 equation(
     "move_right_transpose_into_gemm",
-    "Gemm(x, Transpose(y, perm=(1, 0)), *c, transB=t, **g) == Gemm(x, y, c, transB=1 - t, **g)",
+    "Gemm(x, Transpose(y, perm=(1, 0)), *c, transB=t, **g) == Gemm(x, y, c, transB=int(not t), **g)",
     varies("y"),
 )

@@ -11,11 +11,10 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, apply, group_rule
-from eqsat.rules.attention.rotary_reading import parts_by_class
 from eqsat.rules.parallel.convolutions import explicit, window
 from eqsat.rules.parallel.groups import Branch
 from eqsat.rules.parallel.products import joined_biases, parts_of
-from eqsat.rules.views.parts import Part
+from eqsat.rules.views.parts import Part, parts_by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 

@@ -4,11 +4,11 @@ An adapter of low rank merges with the weights beside it: ``x @ w + (x @ a) @ b 
 one product only where that is no larger: two small factors in place of a large matrix are there to save memory.
 """
 
-from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.conditions import constant, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref
-from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit, not_all
+from eqsat.rules.linear.alignment import FLOAT, finite_sum, largest, limit, not_all, stay_normal
 
 
 def bound(a: Ref, b: Ref) -> float:
@@ -20,9 +20,8 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="associativity and distributivity of the matrix product; Hu et al. 2021",
-    functions=named(largest, limit),
+    functions=named(largest, limit, stay_normal),
 )
-FLOAT = kernels("x", *sorted(FLOATS))
 MATRICES = worthwhile("the factors are matrices: a.rank == 2 and b.rank == 2")
 ONE_SHAPE = "matrices of one shape: w.rank >= 2 and w.static_shape == v.static_shape"
 ADAPTED = (
@@ -46,6 +45,7 @@ equation(
     worthwhile(not_all("a", 0)),  # else all products of ``x @ 0`` are one value, which scales by anything
     worthwhile("a @ b is no larger than both: a.static_shape[0] * b.static_shape[1] <= a.type.size + b.type.size"),
     "a @ b finite: bound(a, b) < limit(a)",
+    "a @ b keeps its digits: stay_normal(largest(a), b)",
 )
 equation(
     "add_constant_factors_first",

@@ -17,6 +17,7 @@ from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import (
     finite_product,
+    keeps_digits,
     largest,
     lies_along,
     limit,
@@ -51,6 +52,7 @@ equation(
         == LayerNormalization(x, mul(s, spread_out(g, {FIRST})), times(b, spread_out(g, {FIRST})), **n)""",
     constant("g", "s", "b"),
     finite_product("g", "s", "b"),
+    keeps_digits("g", "s"),
     *ALONG,
 )
 equation(
@@ -58,6 +60,7 @@ equation(
     f"RMSNormalization(x, s, axis=i, **n) * g == RMSNormalization(x, mul(s, spread_out(g, {FIRST})), **n)",
     constant("g", "s"),
     finite_product("g", "s"),
+    keeps_digits("g", "s"),
     worthwhile("there is a gain: (s.low, s.high) != (1, 1)"),  # else that is another rule's
     *ALONG,
 )

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from eqsat.conditions import kernels
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Ref, Term, apply, literal
-from eqsat.rules.linear.alignment import FLOATS
+from eqsat.rules.linear.alignment import FLOAT, limit
 from eqsat.rules.terms import add, div, mul, sub
 
 
@@ -32,6 +31,17 @@ def shift(x: Ref, beta: Ref, mean: Ref, scale: Term) -> Term:
     return sub(wide(x, beta), mul(wide(x, mean), scale))
 
 
+def fit(x: Ref, gamma: Ref, beta: Ref, mean: Ref, var: Ref, epsilon: float) -> bool:
+    """Whether gain and shift are finite in the type of ``x``. In half precision they may not be where ``x - mean`` is small, so
+    they have to be known."""
+    if x.dtype not in HALVES:
+        return True
+    a, b, m, v = (vector.value.astype(np.float64) for vector in (gamma, beta, mean, var))
+    with np.errstate(all="ignore"):
+        scale = a / np.sqrt(v + epsilon)
+        return bool((np.maximum(np.abs(scale), np.abs(b - m * scale)) < limit(x)).all())
+
+
 def channels(x: Ref, vector: Term) -> Term:
     """A vector in the element type of ``x``, shaped to broadcast along its axis 1."""
     if x.dtype is not precise(x):
@@ -44,6 +54,7 @@ equation(
     "batch_normalization_as_scale_and_shift",
     """BatchNormalization(x, gamma, beta, mean, var, epsilon=e, training_mode=0, **n)
        == x * channels(x, gain(x, gamma, var, e)) + channels(x, shift(x, beta, mean, gain(x, gamma, var, e)))""",
-    kernels("x", *sorted(FLOATS)),
+    FLOAT,
+    "gain and shift are finite: fit(x, gamma, beta, mean, var, e)",
     source="ONNX BatchNormalization; TVM SimplifyInference",
 )

@@ -11,6 +11,7 @@ from typing import Any
 from eqsat.conditions import constant, single_or_half, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
 from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
@@ -50,6 +51,34 @@ equation(
     "Reshape(Reshape(x, s, **u) @ w + c, t, **v) == x @ w + c",
     *ROWS,
     "a number, or one for each column: c.shape in ((), (1,), w.shape[1:])",
+)
+
+
+def _scaled_rows(d: Sampler) -> dict[str, Any]:
+    """Bytes whose product has scales of rows and columns, flattened and restored, or at times in another order."""
+    found = _flattened(d)
+    *lead, inner = found["x"].shape
+    columns = d.integer(2, 5)
+    result = [*lead, columns] if d.chance(0.85) else [*lead[::-1], columns]
+    scales = (*lead, 1) if d.chance(0.85) else (*lead[::-1], 1)
+    found |= {"x": d.integers((*lead, inner), "uint8"), "w": fixed(d.integers((inner, columns), "int8"))}
+    found |= {"z": fixed(d.integers((), "uint8"))} if d.chance(0.7) else {}
+    found |= {"r": d.positive(scales), "v": fixed([math.prod(lead), 1], "int64"), "t": fixed(result, "int64")}
+    columns_or_rows = d.choose(((),) * 3 + ((columns,),) * 3 + ((math.prod(lead), 1),))
+    return found | {"c": fixed(d.positive(columns_or_rows)), "cast": {"to": int(DType.FLOAT)}}
+
+
+equation(
+    "multiply_rows_of_integers_in_place",
+    """Reshape(Cast(MatMulInteger(Reshape(x, s, **u), w, *z), **cast) * Reshape(r, v, **h) * c, t, **k)
+       == Cast(MatMulInteger(x, w, z), **cast) * r * c""",
+    worthwhile("there are leading axes: x.rank >= 3"),
+    "the view keeps the rows of a matrix's length: w.rank == 2 and x.shape[-1] == w.shape[0]",
+    "a scale for each row: r.shape == (*x.shape[:-1], 1)",
+    "one zero point, and a scale for each column: (z is None or z.type.size == 1) and c.rank <= 1",
+    "the leading axes are restored: root.shape == (*x.shape[:-1], w.shape[1])",
+    exactness=Exactness.EXACT,
+    sample=_scaled_rows,
 )
 equation(
     "add_bias_of_columns_before_view",

@@ -12,7 +12,7 @@ import numpy as np
 from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, GroupView, Literal, Ref, Term, apply, literal
+from eqsat.rewrite import Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, reshaped
 from eqsat.rules.terms import div, int64s, mul, permutation_of
 from eqsat.rules.views.movement import runs_forward, taken
@@ -175,6 +175,14 @@ def _bounds(node: Node, scale: Ref, move: Any) -> Iterator[Term | None]:
         yield move(bound, _along(scale, 0, None)) if node.op == "Clip" and bound is not None else bound
 
 
+def _extent(part: Ref, axis: int) -> int:
+    """The extent of a part along the joined axis. Raises `Unmet` where that is not known."""
+    extent = part.shape[axis]
+    if not isinstance(extent, int):
+        raise Unmet(f"an extent is unknown: {extent!r}")
+    return extent
+
+
 def _scaled_parts(node: Node, scale: Ref) -> Iterator[Term]:
     axis, rank, end = _varying(scale, node.ref.rank), node.ref.rank, 0
     factor = _along(scale, rank, axis)
@@ -182,7 +190,7 @@ def _scaled_parts(node: Node, scale: Ref) -> Iterator[Term]:
         if axis is None or axis != node.joined:
             yield mul(part, factor)
             continue
-        start, end = end, end + part.static_shape[axis]
+        start, end = end, end + _extent(part, axis)
         yield mul(part, apply("Slice", factor, int64s((start,)), int64s((end,)), int64s((axis,))))
 
 
@@ -194,7 +202,7 @@ def scaled_concat(view: GroupView, node: Node, factors: Mapping[int, list[tuple[
     parts: list[Term] = []
     scales: list[Term] = []
     for part in node.operands:
-        extent = part.static_shape[axis]
+        extent = _extent(part, axis)
         ones = literal(np.ones([extent if i == axis else 1 for i in range(rank)], part.dtype.numpy))
         found = (
             (x, s)

@@ -65,7 +65,7 @@ PRODUCT = f"{dequantized('a')} @ {dequantized('w')}", "w", "1", "None"
 GEMM = (
     f"(n := Gemm({dequantized('a')}, {dequantized('w')}, *c, transB=t))",
     "Transpose(w, perm=(1, 0)) if t else w",
-    "1 - t",
+    "int(not t)",
     "c",
 )
 for name, (product, weight, axis, bias), more in (
@@ -118,6 +118,8 @@ def _with_columns(d: Sampler) -> dict[str, Any]:
     del found["sa"], found["sw"]
     extents = d.choose(((), found["w"].array.shape[1:], (found["a"].shape[-2], 1)))
     dtype = DType.FLOAT if d.chance(0.9) else DType.DOUBLE
+    if d.chance(0.1):  # a zero point for each row
+        found["za"] = d.integers(found["a"].shape[-2:-1], found["a"].dtype)
     return found | {"k": {"to": int(dtype)}, "c": fixed(d.positive(extents), dtype)}
 
 

@@ -63,7 +63,7 @@ for side, flag, operands in (
 ):
     for verb, op, given, flipped in (
         ("fuse", "MatMul", "", f"{flag}=1"),
-        ("absorb", FUSED, f", {flag}=t, **f", f"{flag}=1 - t, **f"),
+        ("absorb", FUSED, f", {flag}=t, **f", f"{flag}=int(not t), **f"),
     ):
         equation(
             f"{verb}_transpose_into_{side}_operand",

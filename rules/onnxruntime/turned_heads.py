@@ -17,10 +17,11 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.onnxruntime_attention import TURNED_BLOCK
 from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
-from eqsat.rules.attention.rotary_reading import parts_by_class, whole_features
+from eqsat.rules.attention.rotary_reading import whole_features
 from eqsat.rules.onnxruntime.attention import SOURCE, tame
 from eqsat.rules.onnxruntime.rotary import rows
 from eqsat.rules.terms import by_class, complete_nodes, int64s
+from eqsat.rules.views.parts import parts_by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 GROUPED = "com.microsoft::GroupQueryAttention"

@@ -130,10 +130,10 @@ for suffix, integers, zero in (("", "Cast(q, **cast)", "None"), ("_with_zero_poi
         kernels("x", DType.FLOAT),
         kernels("s", DType.FLOAT),
         constant("q", "s", *(("z",) if suffix else ())),
-        "columns of groups of signed bytes: q.dtype is int8 and q.rank == 3",
+        worthwhile("signed bytes: q.dtype is int8"),
         "of which 4 bits are used: q.low >= -8 and q.high <= 7",
         *(("zero points of 4 bits: are_of_four_bits(z)",) if suffix else ()),
-        f"one scale and zero point for each group: {zero if suffix else 's'}.shape == s.shape == (*q.shape[:2], 1)",
+        f"one scale and zero point a group: q.rank == 3 and {zero if suffix else 's'}.shape == s.shape == (*q.shape[:2], 1)",
         "groups along the rows: w.shape == (q.shape[0], q.shape[1] * q.shape[2]) and t.attr('perm') == (1, 0)",
         worthwhile("kernels for matrices: x.rank >= 2"),
         worthwhile(

@@ -58,7 +58,8 @@ def _functions(view: GroupView, part: Ref) -> dict[Function, tuple[Ref, Numbers]
     found: dict[Function, tuple[Ref, Numbers]] = {}
     for op, user, (x, *numbers) in view.users(part):
         of_part = traits_of(op).operands == 1 and x is not None and x.handle == part.handle
-        if of_part and all(n is None or n.type.size == 1 for n in numbers):
+        whole = not user.attr("block_size", 0)  # a scale of one block is no number that holds for all
+        if of_part and whole and all(n is None or n.type.size == 1 for n in numbers):
             handles = tuple(None if n is None else n.handle for n in numbers)
             found.setdefault((op, user.attributes, handles), (user, tuple(numbers)))
     return found
@@ -133,6 +134,7 @@ ALIKE = stated("a b", "of one type: a.value.type == b.value.type", "cut alike: (
     forms=[
         form(f"({_CUT}[0] - {_OTHER}[0]) * ({_CUT}[1] - {_OTHER}[1])"),
         form(f"Concat({_CUT}[0] + {_OTHER}[0], {_OTHER}[1] + {_CUT}[1], axis=c)"),
+        form(f"SwiGLU({_CUT}[0], {_OTHER}[0], **m) * SwiGLU({_CUT}[1], {_OTHER}[1], **n)"),
         form(
             "(Split(x, k, outputs=2)[0] - Split(y, k, outputs=2)[0]) * (Split(x, k, outputs=2)[1] - Split(y, k, outputs=2)[1])"
         ),
@@ -145,24 +147,27 @@ def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
     """
     beginning = by_class((cut.parts[0], cut) for cut in cuts(view))
     for cut in (c for found in beginning.values() for c in found):
-        for op, _, inputs in view.users(cut.parts[0]):
+        for op, first, inputs in view.users(cut.parts[0]):
             if traits_of(op).operands < 2 or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
                 continue
             for other in beginning.get(inputs[1].handle, ()) if inputs[0].handle == cut.parts[0].handle else ():
                 if not view.meets(ALIKE, a=cut, b=other):
                     continue
-                found = [_reader(view, op, p, q) for p, q in zip(cut.parts, other.parts, strict=True)]
+                pairs = zip(cut.parts, other.parts, strict=True)
+                found = [_reader(view, op, first.attributes, p, q) for p, q in pairs]
                 readers = [reader for reader in found if reader is not None]
                 if len(readers) == len(found):
-                    yield from cut.parts_of(view, apply(op, cut.value, other.value), readers)
+                    whole = Apply(op, (cut.value, other.value), first.attributes)
+                    yield from cut.parts_of(view, whole, readers)
 
 
-def _reader(view: GroupView, op: str, left: Ref, right: Ref) -> Ref | None:
-    """The oldest ``op`` of two parts, in this order unless it does not matter."""
+def _reader(view: GroupView, op: str, attributes: Attributes, left: Ref, right: Ref) -> Ref | None:
+    """The oldest ``op`` of two parts with these attributes, the parts in this order unless it does not matter."""
     definition = operator(op)
     commutes = definition is not None and definition.commutative
     for name, user, inputs in view.users(left):
         handles = [i.handle for i in inputs if i is not None]
-        if name == op and handles in ([left.handle, right.handle], [right.handle, left.handle][: 2 * commutes]):
+        alike = name == op and user.attributes == attributes
+        if alike and handles in ([left.handle, right.handle], [right.handle, left.handle][: 2 * commutes]):
             return user
     return None

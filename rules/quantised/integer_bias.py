@@ -105,10 +105,6 @@ def rows_of(scaled: Term, full: int, columns: int) -> Term:
     return apply("Concat", apply("Gather", rows[0], int64s([0] * full), axis=0), rows[1], axis=0)
 
 
-def no_points(sw: Ref) -> Term:
-    return literal(np.zeros(sw.static_shape, np.int8))
-
-
 equation = Equations(
     __name__,
     source=SOURCE,
@@ -135,7 +131,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         *OPERANDS,
         NO_VECTORS,
         columns(f"1 - {swapped}"),
-        *(() if swapped == "t" else ("a matrix of weights: w.rank == 2",)),
+        *(() if swapped == "int(t != 0)" else ("a matrix of weights: w.rank == 2",)),
         UNSIGNED_RESULT,
         ONE_LEFT_SCALE,
         SIGNED_WEIGHTS,
@@ -155,7 +151,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         rows,
         f"""Y({product}) == QLinearMatMul(padded(a, za, {step}, full_rows({step}, units(bias, sa, sw))), sa,
             zero_point(za, uint8), with_rows(oriented(w, {swapped}), bias, sa, sw, {step},
-            full_rows({step}, units(bias, sa, sw)), root), sw, no_points(sw), sy, zero_point(zy, uint8))""",
+            full_rows({step}, units(bias, sa, sw)), root), sw, points(None, w, sw), sy, zero_point(zy, uint8))""",
         *where,
         f"few rows hold the bias: {step} != 0",
         f"a rounded bias moves an eighth of a quantum at most: 4 * abs({step}) * sa.high * sw.high <= sy.low",
@@ -170,5 +166,5 @@ _state(
     "multiply_integers_with_bias",
     "multiply_integers_with_rows_of_bias",
     "(product := Gemm(A(a), W(w), bias, transB=t))",
-    "t",
+    "int(t != 0)",
 )

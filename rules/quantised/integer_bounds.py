@@ -56,6 +56,11 @@ def zero_point(value: Ref | None, dtype: DType) -> Term:
     return literal(0, dtype) if value is None else value
 
 
+def points(zw: Ref | None, w: Ref, sw: Ref) -> Term:
+    """The zero points of the right operand, as many as it has scales."""
+    return literal(np.zeros(sw.static_shape, w.dtype.numpy)) if zw is None else zw
+
+
 def is_zero(value: Ref | None) -> bool:
     """Whether a constant zero point is 0, stated or not."""
     return value is None or value.interval == (0.0, 0.0)
@@ -72,7 +77,7 @@ def by_one(node: Ref, s: Ref, z: Ref | None) -> bool:
     return per_tensor(s, z) and unblocked(node.attributes)
 
 
-functions: dict[str, Any] = named(total, scaled, rounding, zero_point, is_zero, along, by_one, positive)
+functions: dict[str, Any] = named(total, scaled, rounding, zero_point, points, is_zero, along, by_one, positive)
 functions |= {"INT32_MAX": INT32_MAX}
 shorthands = {
     "A(a)": ("DequantizeLinear(a, sa, *za, **left)", "a"),

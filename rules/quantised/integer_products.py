@@ -35,11 +35,6 @@ SOURCE = (
 )
 
 
-def points(zw: Ref | None, w: Ref, sw: Ref) -> Term:
-    """The zero points of the right operand, as many as it has scales."""
-    return literal(np.zeros(sw.static_shape, w.dtype.numpy)) if zw is None else zw
-
-
 def left_zero(za: Ref | None, zw: Ref | None) -> Term | None:
     """The zero point of the left operand as one number, which is what kernels take; none where both are zero."""
     if is_zero(za) and is_zero(zw):

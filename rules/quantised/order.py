@@ -164,8 +164,15 @@ equation(
 # --- positions
 
 _in_order = (positive_scale, one_scale, bytes_before, _finite_range)
+_told_apart = (
+    positive_scale,
+    one_scale,
+    kernels_before,
+    _finite_range,
+    "floats that hold the integers: holds_integers(n.dtype, q.dtype) and n.dtype is s.dtype",
+)
 for _op in ("ArgMax", "ArgMin"):
-    equation(f"{_op.lower()}_of_integers", f"{_op}(D(q), **a) == {_op}(q, **a)", *_in_order)
+    equation(f"{_op.lower()}_of_integers", f"{_op}(D(q), **a) == {_op}(q, **a)", *_told_apart)
 equation(
     "move_dequantize_behind_topk",
     "TopK(D(q), k, outputs=2, **a)[0] == D(TopK(q, k, outputs=2, **a)[0])",
@@ -175,7 +182,7 @@ equation(
 equation(
     "topk_of_integers",
     "TopK(D(q), k, outputs=2, **a)[1] == TopK(q, k, outputs=2, **a)[1]",
-    *_in_order,
+    *_told_apart,
     "in order: a.attr('sorted', 1)",
 )
 
@@ -184,14 +191,14 @@ equation(
 
 equation(
     "move_relu_before_dequantize",
-    "Relu(D(q)) == D(Clip(q, zero_point(z, q.dtype)))",
+    "Relu(D(q)) == D(Clip(q, zero_number(z, q.dtype)))",
     positive_scale,
     one_scale,
     bytes_before,
 )
 equation(
     "move_relu_behind_quantize",
-    "Q(Relu(x)) == Clip(Q(x), zero_point(z, root.dtype))",
+    "Q(Relu(x)) == Clip(Q(x), zero_number(z, root.dtype))",
     positive_scale,
     one_scale,
     bytes_behind,
@@ -221,7 +228,7 @@ equation(
 
 equation(
     "move_dequantize_behind_pad",
-    "Pad(D(q), p, *v, **a) == D(Pad(q, p, zero_point(z, q.dtype), **a))",
+    "Pad(D(q), p, *v, **a) == D(Pad(q, p, zero_number(z, q.dtype), **a))",
     constant("s", "z", "v"),
     one_scale,
     kernels_before,

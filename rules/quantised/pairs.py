@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.conditions import asks, condition, constant, worthwhile
 from eqsat.equations import Equations, named
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal, present
 from eqsat.rules.linear.alignment import largest
 from eqsat.samples import Sampler, fixed
@@ -95,6 +95,19 @@ def _states_floats(attributes: Mapping[str, Any]) -> bool:
     return DType(attributes.get("output_dtype", 0)).is_float
 
 
+def quotient_type(attributes: Mapping[str, Any], scale: Ref) -> DType:
+    """The type in which QuantizeLinear divides."""
+    return DType(attributes.get("precision", 0) or scale.dtype)
+
+
+def one_precision(attributes: Mapping[str, Any], *operands: Ref) -> bool:
+    """Whether QuantizeLinear divides in one type, whichever of the operands is the scale, into which each converts exactly."""
+    found = quotient_type(attributes, operands[0])
+    widens = found is DType.FLOAT and attributes.get("precision", 0)
+    exact = all(v.dtype is found or (widens and v.dtype in HALVES) for v in operands)
+    return exact and not attributes.get("block_size", 0)
+
+
 def positive(scale: Ref) -> bool:
     """Whether a constant scale is a positive normal number everywhere."""
     if scale.dtype not in _CARRIED_BITS:
@@ -114,8 +127,8 @@ def zero_of(z: Ref | None, dtype: DType) -> int:
     return 0 if z is None else int(z.value.astype(dtype.numpy).reshape(()))
 
 
-def zero_point(value: Ref | None, dtype: DType) -> Term:
-    """A zero point that is stated, and one number where it is constant."""
+def zero_number(value: Ref | None, dtype: DType) -> Term:
+    """A zero point as one number that is stated. Raises `Unmet` if it is not known at compile time."""
     return literal(zero_of(value, dtype), dtype)
 
 
@@ -144,10 +157,10 @@ class Step(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether one constant positive float32 scale and a constant zero point hold for the whole tensor."""
+        """Whether a value is dequantised to float32, all of it by one constant positive scale of that type and zero point."""
         constants = self.s.is_constant and (self.z is None or self.z.is_constant)
         single = all(v is None or v.type.size == 1 for v in (self.s, self.z))
-        ordinary = self.s.dtype is DType.FLOAT and positive(self.s)
+        ordinary = self.s.dtype is self.node.dtype is DType.FLOAT and positive(self.s)
         return constants and single and ordinary and unblocked(self.node.attributes)
 
     def again(self, op: str, value: Term) -> Apply:
@@ -165,7 +178,7 @@ def steps(view: GroupView, op: str) -> Iterator[Step]:
 
 functions = {
     **named(like, width, largest, largest_float, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
-    **named(holds_integers, zero_of, zero_point, least, reach),
+    **named(one_precision, quotient_type, holds_integers, zero_of, zero_number, least, reach),
 }
 shorthands = {
     "Q(x)": ("QuantizeLinear(x, s, *z, **n)", 'like(n, "QuantizeLinear", x, s, z)'),
@@ -282,12 +295,39 @@ equation(
 # --- clamps that saturation makes superfluous
 
 
+def _near_ends(d: Sampler) -> dict[str, Any]:
+    """Elements around the ends of the range, and bounds at those or a little within or beyond; at times quotients in float16,
+    in which the ends are others."""
+    integers = d.choose(("int8", "uint8", "int16", "int16", "int16"))
+    carrier = d.choose(("",) * 4 + ("precision", "scale", "both", "both", "widened"))
+    halves = ("both", "widened"), ("both", "widened", "scale")
+    of_x, of_s = (np.dtype("float16" if carrier in kinds else "float32") for kinds in halves)
+    s = np.asarray(d.rng.uniform(0.005, 0.02) * d.choose((1,) * 5 + (-1,)), of_s)
+    first, last = integer_range(DType.of(integers))
+    z = min(max(d.choose((first, 77, -77, 1005)), first), last)
+    ends = [(end - z) * float(s) for end in (first, last)]
+    bounds: dict[str, Any] = {}
+    for name, end, outward in zip(("low", "high"), ends, (-np.inf, np.inf), strict=True):
+        bound = np.full(d.choose(((), (), (1,))), end, of_x)
+        if (float(bound.reshape(())) - end) * outward < 0:
+            bound = np.nextafter(bound, of_x.type(outward))
+        if d.chance(0.8):
+            bounds[name] = fixed((bound * of_x.type(d.choose((1,) * 6 + (0.9, 1.1)))).astype(of_x))
+    shape = d.shape()
+    x = (d.rng.choice(ends, shape) * d.rng.choice((0.5, 0.99, 1, 1.01, 3), shape)).astype(of_x)
+    stated = {"precision": DType.FLOAT16, "widened": DType.FLOAT}.get(carrier)
+    attributes = {} if stated is None else {"precision": int(stated)}
+    if d.chance(0.1):  # several scales
+        s, z, attributes = s * d.positive(shape[:1]).astype(of_s), np.full(shape[:1], z), attributes | {"axis": 0}
+    return {"x": x, "s": fixed(s), "z": fixed(z, integers), **bounds, "n": attributes}
+
+
 equation(
     "drop_relu_before_quantize",
     "Q(Relu(x)) == Q(x)",
     positive_scale,
     one_scale,
-    "negative numbers saturate at 0: zero_of(z, root.dtype) == least(root.dtype)",
+    "negative numbers saturate at 0: root.dtype.is_integer and zero_of(z, root.dtype) == least(root.dtype)",
     source="saturation at the zero point",
 )
 equation(
@@ -295,7 +335,10 @@ equation(
     "Q(Clip(x, *low, *high)) == Q(x)",
     positive_scale,
     one_scale,
-    "no lower bound within the range: low is None or float(low.value) <= reach(root.dtype, s, z)[0]",
-    "no upper bound within the range: high is None or float(high.value) >= reach(root.dtype, s, z)[1]",
-    source="saturation",
+    """one precision, which holds the ends: one_precision(n.attributes, x, s)
+       and holds_integers(quotient_type(n.attributes, s), root.dtype)""",
+    "no lower bound within the range: low is None or low.high <= reach(root.dtype, s, z)[0]",
+    "no upper bound within the range: high is None or high.low >= reach(root.dtype, s, z)[1]",
+    source="saturation, and rounding is monotone and leaves the ends as they are",
+    sample=_near_ends,
 )

@@ -181,6 +181,15 @@ equation(
 )
 
 
+def _in_half(d: Sampler, node: str, scale: str, value: float) -> dict[str, Any]:
+    """A scale by which a quantiser divides in float16, as it is of that type or the node says so."""
+    stated = d.chance()
+    return {
+        scale: fixed(value, "float32" if stated else "float16"),
+        node: {"precision": int(DType.FLOAT16)} if stated else {},
+    }
+
+
 def _known_bounds(d: Sampler) -> dict[str, Any]:
     dtype = DType.of(d.choose(("int8", "uint8")))
     least, greatest = integer_range(dtype)
@@ -195,6 +204,9 @@ def _known_bounds(d: Sampler) -> dict[str, Any]:
         found["a"] = fixed(least + d.choose((0, 1, 120)), dtype)
     if d.chance(0.8):
         found["b"] = fixed(greatest - d.choose((0, 1, 100)), dtype)
+    if d.chance(0.15):  # 1 / s is less than 127.5, and no longer so in float16
+        found |= _in_half(d, "n", "s", 0.00784315)
+        found |= {"x": Applied("Sigmoid", x * 100), "z": fixed(0, "uint8"), "a": None, "b": fixed(127, "uint8")}
     return found
 
 
@@ -202,7 +214,7 @@ equation(
     "drop_clip_behind_quantize",
     "Clip(Q(x), *a, *b) == Q(x)",
     constant("a", "b"),
-    "float32: x.dtype is float32 and s.dtype is float32",
+    "quotients in float32: x.dtype is float32 and one_precision(n.attributes, x, s)",
     positive_scale,
     one_scale,
     "no integer below a: a is None or number_of(a) <= quantised_bound(x.low, s, z, root.dtype, -1)",
@@ -214,14 +226,18 @@ equation(
 
 def _scaled(d: Sampler, exact: float) -> dict[str, Any]:
     factor = float(2.0 ** d.integer(-5, 5)) if d.chance(exact) else d.choose((100.0, 0.3, 7.7))
-    if d.chance(0.15):
-        factor *= d.choose((-1.0, 1e34, 0.0))
-    x = _near_ties(d)
+    x, half = _near_ties(d), d.chance(0.2)
+    if half:  # quotients in float16, where whole numbers are far apart
+        x = x.astype(np.float32) * 60
+    if d.chance(0.25):
+        factor *= d.choose((-1.0, 1e34 if x.dtype == np.float32 else 100.0, 0.0, 0.0))
     x = x / x.dtype.type(factor or 1)
-    number = np.full(d.choose(((), (1,), (1,) * x.ndim, (1,) * (x.ndim + 1), x.shape)), factor, x.dtype)
+    shapes = ((), (1,), (1,) * x.ndim)
+    number = np.full(d.choose((*shapes, *shapes, (1,) * (x.ndim + 1), x.shape)), factor, x.dtype)
     number.reshape(-1)[0] *= d.choose((1, 1, 1, 2))
-    found = {"x": x, "c": fixed(number), "e": fixed(np.float32(1 if d.chance(0.85) else 0.5))}
-    return found | {"z": fixed(d.choose((0, 5)), d.choose(("int8", "uint8")))}
+    found = {"x": x, "c": fixed(number), "e": fixed(x.dtype.type(1 if d.chance(0.85) else 0.5))}
+    found |= {"z": fixed(d.choose((0, 5)), d.choose(("int8", "uint8")))}
+    return found | (_in_half(d, "n", "e", 1) | {"z": fixed(5, "int16")} if half else {})
 
 
 _QUOTIENT = "QuantizeLinear(x * c, e, *z, **n) == QuantizeLinear(x, reciprocal(c), z, **n)"
@@ -229,6 +245,7 @@ _one_factor = (
     constant("c", "e"),
     every_element("e", 1),
     _SAME_SHAPE,
+    "one precision: one_precision(n.attributes, x, e)",
     worthwhile("kernels for a scalar: e.rank == 0"),
     one_element("c"),
     "the factor is positive and ordinary: is_ordinary(c)",
@@ -240,7 +257,7 @@ equation(
     kernels("x", *CARRIERS),
     "a power of two: power_of_two(c)",
     source="the reciprocal of a power of two is exact",
-    sample=partial(_scaled, exact=0.9),
+    sample=partial(_scaled, exact=0.8),
 )
 equation(
     "divide_in_quantize_instead_of_multiplying",
@@ -259,13 +276,14 @@ def _rows(d: Sampler) -> dict[str, Any]:
     """Scales of the slices of an axis that are computed, or one; at times of two axes, or more than the value has."""
     x = _near_ties(d).astype(d.choose(("float32",) * 9 + ("float16",)))
     kept = d.integer(-1, x.ndim - 1)
-    shape = [n if i == kept or d.chance(0.05) else 1 for i, n in enumerate(x.shape)]
+    shape = [n if i == kept or d.chance(0.1) else 1 for i, n in enumerate(x.shape)]
     scales = d.positive(d.choose((tuple(shape),) * 8 + ((2, *shape),))).astype(x.dtype)
     one, integers = x.dtype.type(1 if d.chance(0.9) else 0.5), d.choose(("int8", "uint8"))
     if d.chance(0.15):  # zero points of their own
         several = {"e": fixed(np.full(x.shape[:1], one)), "z": fixed(d.integers(x.shape[:1], integers))}
         return {"x": x, "c": scales, "n": {"axis": 0}, **several}
-    return {"x": x, "c": scales, "e": fixed(one), "z": fixed(d.choose((0, 5)), integers)}
+    found = {"x": x, "c": scales, "e": fixed(one), "z": fixed(d.choose((0, 5)), integers)}
+    return found | (_in_half(d, "n", "e", 1) if d.chance(0.15) else {})
 
 
 equation(
@@ -275,7 +293,7 @@ equation(
     every_element("e", 1),
     kernels("x", DType.FLOAT),
     "one zero point: z is None or z.type.size == 1",
-    "no blocks: unblocked(n.attributes)",
+    "no blocks, one precision: one_precision(n.attributes, x, e)",
     "the scale enlarges nothing: root.shape == x.shape and c.rank <= x.rank",
     "the scale varies over one axis at most: len(varying(c)) <= 1",
     source="ONNX QuantizeLinear: x / s, rounded",

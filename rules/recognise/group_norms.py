@@ -125,7 +125,9 @@ def _channels(d: Sampler) -> dict[str, Any]:
     fault = d.choose(("", "", "", "", "axes", "noop", "epsilon", "range", "dropped"))
     dtype = "float16" if fault == "range" else "float32"
     shape = d.extents(d.choose((3, 3, 4)))
-    shape = (3, 1, 3, 5) if fault == "dropped" else shape  # where a mean without the positions has another place beside them
+    shape = (
+        (3, 1, 3, 5) if fault == "dropped" else shape
+    )  # where a mean without the positions has another place beside them
     x = (d.floats(shape) * (1e-5 if fault == "range" else 1) + d.choose((0, 0, 3))).astype(dtype)
     epsilon = np.full(d.choose(((), (1,), (1,) * (x.ndim + 1))), d.choose((1e-2, 0.5)))
     if fault in ("epsilon", "range"):

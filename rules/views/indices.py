@@ -106,12 +106,14 @@ class Indices:
             y = self.of(inputs[1], depth)
             if x is None or y is None:
                 return None
-            a, b = (p.moved(aligned(v.shape, value.shape)) for p, v in ((x, inputs[0]), (y, inputs[1])))
+            a, b = (broadcast(p, v.shape, value.shape) for p, v in ((x, inputs[0]), (y, inputs[1])))
+            if a is None or b is None:
+                return None
             return _sum(a, b) if op == "Add" else _multiple(a, b)
         if x is None:
             return None
         if op == "Expand":
-            return x.moved(aligned(inputs[0].shape, value.shape))
+            return broadcast(x, inputs[0].shape, value.shape)
         if op == "Cast":
             return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
         kept = _kept(inputs[0].shape, value.shape) if op in operators_with(is_view) else None
@@ -144,10 +146,12 @@ def _multiple(a: Places, b: Places) -> Places | None:
     return None
 
 
-def aligned(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
-    """Where the axes of an operand are in what it broadcasts to; an axis of one place has only place 0."""
+def broadcast(places: Places, shape: Sequence[Dim], result: Sequence[Dim]) -> Places | None:
+    """The places in what an operand broadcasts to; ``None`` where a symbol may be 1, and what counts along it be repeated."""
     shift = len(result) - len(shape)
-    return {i: i + shift for i, d in enumerate(shape) if d != 1 and d == result[i + shift]}
+    if any(shape[i] not in (1, result[i + shift]) for i in places.strides):
+        return None
+    return places.moved({i: i + shift for i, d in enumerate(shape) if d != 1})
 
 
 def _kept(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int] | None:
@@ -248,7 +252,8 @@ def view_instead_of_gathering_all(m: Match) -> Term:
 def _draw_flat(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, columns = d.extents(2, ones=0)
-    x = drawing.value(d.floats((rows, columns)), {rows, columns})
+    known = columns > rows and d.chance(0.2)
+    x = drawing.value(d.floats((rows, columns)), () if known else {rows, columns})
     numbers = drawing.builder.constant
     first, second = (_count(d, drawing, x, axis) for axis in (0, 1))
     if d.chance(0.4):  # places that are known, now and then not all
@@ -256,6 +261,11 @@ def _draw_flat(d: Sampler) -> Instance:
     width = drawing.op("Shape", x, start=1, end=2) if d.chance(0.85) else drawing.op("Shape", x, start=0, end=1)
     lines = drawing.op("Mul", drawing.op("Unsqueeze", first, numbers([1, 2], "int64")), width)
     at = drawing.op("Add", lines, second)
+    if known:  # a grid, and a place of each row of something else, or one for all
+        whole = np.arange(rows)[:, np.newaxis] * columns + np.arange(columns - rows)
+        other = drawing.value(d.floats((d.choose((1, rows)), 2)), {1, rows})
+        more = drawing.op("Unsqueeze", _count(d, drawing, other, 0), numbers([1], "int64"))
+        at = drawing.op("Add", numbers(whole), more)
     flat = drawing.op("Reshape", x, numbers([-1] if d.chance() else [-1, 1], "int64"))
     return drawing.finish(drawing.op("Gather", flat, at, axis=0))
 

@@ -275,7 +275,7 @@ equation(
     "look_up_before_adding_leading_axes",
     "Gather(t, Unsqueeze(i, new), axis=0, **g) == Unsqueeze(Gather(t, i, axis=0), new)",
     constant("new"),
-    worthwhile("leading axes: sorted(new.value) == list(range(new.value.size))"),
+    "leading axes: sorted(new.value) == list(range(new.value.size))",
     source="composition of index maps",
     sample=_look_up,
 )

@@ -99,6 +99,12 @@ def parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     yield from slices_of(view)
 
 
+@shared
+def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
+    """Class -> which parts of other values it is."""
+    return by_class(parts_of(view))
+
+
 def _concats(view: GroupView) -> Concats:
     found: dict[int, list[tuple[int, tuple[Ref, ...]]]] = {}
     for node, inputs in view.nodes("Concat"):
@@ -203,7 +209,7 @@ def split_instead_of_slices(m: Match) -> Term:
 
 def _split_constants(view: GroupView) -> Iterator[Match]:
     for ref, part in split_parts_of(view):
-        if part.whole.is_constant and not ref.is_constant:
+        if part.whole.is_constant and not ref.is_constant and part.start < part.end:
             yield Match({"part": part}, ref)
 
 
@@ -211,6 +217,7 @@ def _large_constant(d: Sampler) -> Instance:
     drawing = Drawing()
     rows = VALUE_SIZE_LIMIT // 32
     table = d.floats((rows + d.integer(1, 9), 32))
+    rows = len(table) if d.chance(0.15) else rows  # the other part is empty
     sizes = [rows, len(table) - rows]
     whole = drawing.value(fixed(table) if d.chance(0.9) else table)
     return drawing.finish(*drawing.op("Split", whole, drawing.value(fixed(sizes, "int64")), outputs=2))

@@ -24,7 +24,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
 from eqsat.rules.views.extents import listed, repeated, viewed
-from eqsat.rules.views.indices import Indices, Places, aligned
+from eqsat.rules.views.indices import Indices, Places, broadcast
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -60,6 +60,14 @@ def _draw_mask(d: Sampler) -> Instance:
     counted = [drawing.op("Range", numbers(np.int64(0)), extents[0], numbers(np.int64(1)))]
     counted.append(drawing.op("Range", start, drawing.op("Add", extents[1], start), numbers(np.int64(1))))
     counted[across] = drawing.op("Unsqueeze", counted[across], numbers([1], "int64"))
+    if d.chance(
+        0.2
+    ):  # differences from the places of rows that are known, and a place of each of something else, or one for all
+        other = drawing.value(d.floats((d.choose((1, queries)), 2)), {1, queries})
+        extent = drawing.op("Squeeze", drawing.op("Shape", other, start=0, end=1))
+        at = drawing.op("Range", numbers(np.int64(0)), extent, numbers(np.int64(1)))
+        counted = [numbers(np.arange(keys) - np.arange(queries)[:, None])]
+        counted.append(drawing.op("Unsqueeze", at, numbers([1], "int64")))
     if d.chance():
         counted.reverse()
     grid = drawing.op(d.choose(("Less", "LessOrEqual", "Greater", "GreaterOrEqual")), *counted)
@@ -72,8 +80,9 @@ def _grids(view: GroupView) -> Iterator[tuple[Ref, tuple[bool, Dim]]]:
     for op in operators_with(_orders):
         for node, inputs in complete_nodes(view, op):
             counted = [] if node.type.shape is None else [(x, indices.of(x)) for x in inputs]
-            places = [p.moved(aligned(x.shape, node.shape)) for x, p in counted if p is not None]
-            found = triangle(op, *places, rank=node.rank) if len(places) == 2 else None
+            places = [p and broadcast(p, x.shape, node.shape) for x, p in counted]
+            a, b = places if len(places) == 2 else (None, None)
+            found = None if a is None or b is None else triangle(op, a, b, node.rank)
             if found is not None:
                 yield node, found
 
@@ -161,13 +170,16 @@ def cut_instead_of_gathering_first(m: Match) -> Term:
 def _draw_angles(d: Sampler) -> Instance:
     drawing = Drawing()
     batch, length, size = d.extents(3, ones=0)
-    ids = drawing.value(d.integers((batch, length), "int64", 0, 2), {batch, length})
-    others = drawing.value(d.integers((batch, length, 2), "int64", 0, 2), {batch, length})
+    single = d.chance(0.15)  # one place, repeated, unless there are as many
+    symbols = () if single else (batch, length)
+    ids = drawing.value(d.integers((batch, length), "int64", 0, 2), symbols)
+    others = drawing.value(d.integers((batch, length, 2), "int64", 0, 2), symbols)
     given = drawing.op("Cast", ids if d.chance(0.8) else others, to=int(DType.BOOL if d.chance(0.9) else DType.FLOAT))
     numbers = drawing.builder.constant
     extents = [drawing.op("Shape", given, start=i, end=i + 1) for i in (0, 1)]
     start = numbers(np.int64(0 if d.chance(0.9) else 2))
-    end = drawing.op("Add", drawing.op("Squeeze", extents[1]), start)
+    counted = drawing.op("Shape", drawing.value(d.floats((1,)), {1})) if single else extents[1]
+    end = drawing.op("Add", drawing.op("Squeeze", counted), start)
     at = drawing.op("Range", start, end, numbers(np.int64(1)))
     at = drawing.op("Cast", drawing.op("Unsqueeze", at, numbers([0, 2], "int64")), to=int(DType.FLOAT))
     angles = drawing.op("Mul", at, drawing.value(fixed(d.floats((1, size) if d.chance() else (size,)))))
@@ -195,10 +207,11 @@ def _scaled_places(view: GroupView) -> Iterator[Match]:
 
 
 def counted_shape(a: Ref, c: Ref, result: Ref) -> tuple[Dim, ...] | None:
-    """The extents of places ``a`` repeated so that times ``c`` they are all of the result; ``None`` if both have one axis."""
+    """The extents of places ``a`` repeated so that times ``c`` they are all of the result; ``None`` if both have one axis, or a
+    symbol may be 1 where the result has more places."""
     whole = result.shape
     scaled, own = ((1,) * (len(whole) - v.rank) + v.shape for v in (c, a))
-    if any(x != 1 != y for x, y in zip(scaled, own, strict=True)):
+    if any((x != 1 and y != 1) or y not in (1, d) for x, y, d in zip(scaled, own, whole, strict=True)):
         return None
     return tuple(1 if x != 1 else d for x, d in zip(scaled, whole, strict=True))
 

@@ -14,6 +14,7 @@ from eqsat.conditions import constant, same_type, worthwhile
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
+from eqsat.ir.operators.slicing import elements
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, group_rule
 from eqsat.rules.terms import add, by_class, complete_nodes, reshape
 from eqsat.rules.views.extents import viewed
@@ -58,7 +59,9 @@ def extents(node: Ref, x: Ref) -> np.ndarray:
 
 def part(found: np.ndarray, start: Ref, end: Ref, step: Ref | None) -> np.ndarray:
     """What a Slice takes of a vector."""
-    return found[slice(*(None if v is None else int(v.value[0]) for v in (start, end, step)))]
+    first, last = (int(v.value[0]) for v in (start, end))
+    taken = elements(len(found), first, last, 1 if step is None else int(step.value[0]))
+    return np.array([found[i] for i in taken], object)
 
 
 def known(found: Any) -> bool:

@@ -37,7 +37,10 @@ def _functions_of_rows(view: GroupView) -> Iterator[Match]:
             continue
         for op, result, inputs in view.users(rows):
             traits = traits_of(op, result.attributes)
-            if traits.operands and not traits.vectors and (result.handle, i.handle) not in found:
+            handles = [-1 if x is None else x.handle for x in inputs]
+            elementwise = traits.operands and not traits.vectors
+            single = rows.handle in handles[traits.operands :]  # as a bound of a Clip is
+            if elementwise and not single and (result.handle, i.handle) not in found:
                 others = tuple(x for x in inputs if x is not None and x.handle != rows.handle)
                 axis = rows.attr("axis", 0) % table.rank
                 bound: Mapping[str, Any] = {"t": table, "i": i, "axis": axis, "behind": table.rank - 1 - axis}
@@ -53,6 +56,8 @@ def _function_of_rows(d: Sampler) -> Instance:
     rows = drawing.op("Gather", *given, axis=axis)
     if d.chance(0.2):
         return drawing.finish(drawing.op("Relu", rows))
+    if table.ndim == 1 and places.ndim == 0:  # a bound is one number
+        return drawing.finish(drawing.op("Clip", drawing.value(fixed(d.floats(()))), rows))
     shape = (*table.shape[:axis], *places.shape, *table.shape[axis + 1 :])
     other = d.floats(table.shape[axis + 1 :] if d.chance(0.7) else d.broadcast_with(shape))
     if d.chance(0.2):

@@ -57,7 +57,7 @@ def are_runs(places: np.ndarray, extent: Dim) -> bool:
     >>> are_runs(np.array([[0, 2, 4], [1, 3, -1]]), 6), are_runs(np.array([0, 1, 1]), 6)
     (True, False)
     """
-    if not isinstance(extent, int) or places.ndim == 0 or places.shape[-1] < 2:
+    if not isinstance(extent, int) or places.size == 0 or places.ndim == 0 or places.shape[-1] < 2:
         return False
     taken = [list(run) for run in runs(places, extent)]
     return taken == (places.reshape(-1, places.shape[-1]) % extent).tolist()

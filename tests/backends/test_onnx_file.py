@@ -21,6 +21,7 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.errors import ModelError, OutputError
 from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
+from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, with_bodies
 from eqsat.ir.types import tensor_type
 
@@ -260,6 +261,47 @@ def test_a_model_can_be_written_over_itself(tmp_path: Path) -> None:
         assert run(to_model(graph), {"x": X})[0].tobytes() == expected  # what was mapped is still there
     save_onnx(chain(), tmp_path / "m.onnx")
     assert run(to_model(graph), {"x": X})[0].tobytes() == expected
+
+
+def test_weights_of_the_model_that_was_read_are_left_alone(tmp_path: Path) -> None:
+    """``mv m.onnx original.onnx``: that refers to ``m.onnx.data`` still."""
+    save_onnx(chain(), tmp_path / "m.onnx", embed_limit_bytes=0)
+    (tmp_path / "m.onnx").rename(tmp_path / "original.onnx")
+    expected = run(tmp_path / "original.onnx", {"x": X})[0].tobytes()
+    graph = load_onnx(tmp_path / "original.onnx")
+    for _ in range(2):
+        save_onnx(graph, tmp_path / "m.onnx", embed_limit_bytes=0)
+        assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data", "m.onnx.data", "original.onnx"]
+        for name in ("m.onnx", "original.onnx"):
+            assert run(tmp_path / name, {"x": X})[0].tobytes() == expected
+    with pytest.raises(OutputError, match="holds weights of the model"):
+        save_onnx(graph, tmp_path / "m.onnx.data", embed_limit_bytes=0)
+
+
+def test_weights_that_no_program_reads_are_left_alone(tmp_path: Path) -> None:
+    """Computed once, they are others."""
+    save_onnx(chain(), tmp_path / "m.onnx", embed_limit_bytes=0)
+    (tmp_path / "m.onnx").rename(tmp_path / "original.onnx")
+    data = tmp_path / "m.onnx.data"
+    before = data.read_bytes()
+    result = eqsat.optimize(tmp_path / "original.onnx", verify=False)
+    constants = {k: Constant.of(c.numpy() + 1) for k, c in result.program.graph.constants.items()}
+    save_onnx(
+        replace(result.program.graph, constants=constants), tmp_path / "m.onnx", embed_limit_bytes=0, spared=[data]
+    )
+    assert data.read_bytes() == before
+
+
+def test_weights_that_were_written_over_are_not_written(tmp_path: Path) -> None:
+    save_onnx(chain(), tmp_path / "m.onnx", embed_limit_bytes=0)
+    graph = load_onnx(tmp_path / "m.onnx")
+    held = [c.numpy() for c in graph.constants.values()]  # mapped
+    with open(tmp_path / "m.onnx.data", "r+b") as file:
+        file.write(bytes(64))
+    os.utime(tmp_path / "m.onnx.data", ns=(1, 1))
+    with pytest.raises(OutputError, match="was written to since"):
+        save_onnx(graph, tmp_path / "again.onnx", embed_limit_bytes=0)
+    assert held
 
 
 def test_ranges_are_copied_when_the_system_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,6 +353,17 @@ def test_what_roundings_move_further_is_no_reason_to_fall_back(monkeypatch: pyte
         _compiled(model, verify=True)(x)
 
 
+@pytest.mark.parametrize("runtime", ["onnxruntime", "eager", "inductor"])
+def test_attention_of_a_query_that_may_see_nothing_is_zero(runtime: str, compilations: list[bool]) -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    query, key, value = (torch.randn(2, 2, 6, 8) for _ in range(3))
+    mask = torch.ones(6, 6, dtype=torch.bool).tril().repeat(2, 1, 1, 1)
+    mask[0, ..., :2] = False  # padding on the left: the first two queries of the first sequence see nothing
+    found = _compiled(lambda q, k, v, m: attend(q, k, v, m) + 1, verify=True, runtime=runtime)(query, key, value, mask)
+    _same(found, attend(query, key, value, mask) + 1)
+    assert compilations
+
+
 def test_an_error_of_ours_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from eqsat.dynamo import program
 

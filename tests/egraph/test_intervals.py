@@ -135,3 +135,72 @@ def test_products_lie_between_as_many_products_of_the_largest_elements() -> None
     b = GraphBuilder("g")
     w = b.constant(np.ones((4, 3), np.float32))
     assert _bounds(b, b.op("MatMul", b.input("x", "float32", (4,)), w)) == (-math.inf, math.inf)
+
+
+def _byte(b: GraphBuilder, name: str, shape: Sequence[int], low: int | None, high: int | None) -> str:
+    bounds = [None if n is None else b.constant(np.uint8(n)) for n in (low, high)]
+    return b.op("Clip", b.input(name, "uint8", shape), *bounds)
+
+
+def test_bounds_of_clip_that_are_computed_move_both_ends() -> None:
+    b = GraphBuilder("g")
+    x, bound = _byte(b, "x", (4,), 30, 40), _byte(b, "h", (), 20, 100)
+    assert _bounds(b, b.op("Clip", x, None, bound)) == (20, 40)
+    b = GraphBuilder("g")
+    x, bound = _byte(b, "x", (4,), 30, 40), _byte(b, "h", (), 35, 100)
+    assert _bounds(b, b.op("Clip", x, bound)) == (35, 100)
+
+
+@pytest.mark.parametrize("factor", [11400714819323198, 2**60, -(2**60)])
+def test_integer_products_wrap_around(factor: int) -> None:
+    b = GraphBuilder("g")
+    wide = b.op("Cast", b.input("x", "uint32", (4,)), to=7)
+    assert _bounds(b, b.op("Mul", wide, b.constant(np.int64(factor)))) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize(("number", "known"), [(50000, False), (40000, True)])
+def test_products_of_32_bits_wrap_around(number: int, known: bool) -> None:
+    b = GraphBuilder("g")
+    w = b.op("Where", b.input("p", "bool", (4,)), *(b.constant(np.int32(n)) for n in (number, 1)))
+    assert _bounds(b, b.op("Mul", w, w)) == ((1, number**2) if known else (-math.inf, math.inf))
+
+
+def test_integers_that_floats_do_not_hold_lie_between_their_bounds() -> None:
+    for number in (-(2**63) + 1, 2**63 - 301, 2**53 + 1):
+        b = GraphBuilder("g")
+        low, high = _bounds(b, b.constant(np.int64(number)))
+        assert low < number < high
+    b = GraphBuilder("g")
+    assert _bounds(b, b.op("Cast", b.input("x", "uint32", (4,)), to=1)) == (0, 2**32)
+
+
+def test_zeros_times_what_may_be_infinite_are_no_zeros() -> None:
+    for op in ("Identity", "Sigmoid"):  # of NaN a bounded function is NaN
+        b = GraphBuilder("g")
+        x = b.op(op, b.input("x", "float32", (3,)))
+        assert _bounds(b, b.op("Mul", x, b.constant(np.float32(0)))) == (-math.inf, math.inf)
+    b = GraphBuilder("g")
+    mask = b.op("Cast", b.input("m", "bool", (3,)), to=1)
+    assert _bounds(b, b.op("Mul", mask, b.constant(np.float32(-10000)))) == (-10000, 0)
+
+
+def test_products_of_bounds_are_rounded_as_products_are() -> None:
+    b = GraphBuilder("g")
+    x = b.op("Where", b.input("p", "bool", (4,)), *(b.constant(np.float16(n)) for n in (0.1, 300)))
+    tenth = np.float16(0.1)
+    assert _bounds(b, b.op("Mul", x, x)) == (float(tenth * tenth), math.inf)
+
+
+@pytest.mark.parametrize(("step", "known"), [(1.0, True), (0.1, False)])
+def test_floats_counted_by_fractions_may_end_beyond_the_limit(step: float, known: bool) -> None:
+    b = GraphBuilder("g")
+    last = b.op("Cast", b.op("Squeeze", b.op("Shape", b.input("x", "float32", ("n",)))), to=1)
+    y = b.op("Range", b.constant(np.float32(0)), last, b.constant(np.float32(step)))
+    assert (_bounds(b, y)[0] == 0) is known
+
+
+def test_functions_in_half_precision_miss_their_values_by_a_rounding() -> None:
+    b = GraphBuilder("g")
+    y = b.op("Tanh", b.op("Sigmoid", b.input("x", "float16", (3,))))
+    (value,) = np.asarray(run(b.finish({"y": y}), {"x": np.full(3, 20, np.float16)})["y"])[:1]
+    assert _bounds(b, y)[1] >= float(value)

@@ -218,6 +218,53 @@ def test_functions_are_inlined(version: int) -> None:
     assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
 
 
+def _refers(op: str, attribute: str, to: str, **domain: str) -> onnx.NodeProto:
+    found = helper.make_node(op, ["a"], ["b"], **domain)
+    found.attribute.append(
+        onnx.AttributeProto(name=attribute, ref_attr_name=to, type=onnx.AttributeProto.AttributeType.FLOAT)
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "outer_default", "alpha"),
+    [({"slope": 0.7}, True, 0.7), ({}, True, 0.5), ({"slope": 0.7}, False, 0.7), ({}, False, 0.3)],
+)
+def test_attributes_of_functions_have_defaults(given: dict[str, float], outer_default: bool, alpha: float) -> None:
+    """A reference to an attribute that was not given, and has no default, is none: then the inner function's default counts."""
+    source = model([node("Outer", ["x"], ["y"], domain="local", **given)], {"x": X}, ir_version=9)
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("Outer", [_refers("Inner", "alpha", "slope", domain="local")]))
+    source.functions.append(_function("Inner", [_refers("LeakyRelu", "alpha", "alpha")]))
+    source.functions[1].attribute_proto.append(helper.make_attribute("alpha", 0.3))
+    if outer_default:
+        source.functions[0].attribute_proto.append(helper.make_attribute("slope", 0.5))
+    else:
+        source.functions[0].attribute.append("slope")
+    graph = load_onnx(source)
+    assert [n.op for n in graph.nodes] == ["LeakyRelu"]
+    assert np.float32(graph.nodes[0].attributes["alpha"]) == np.float32(alpha)
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_attributes_of_functions_have_defaults_in_bodies() -> None:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(op, ["x"], [name], **domain)],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])],
+        )
+        for name, op, domain in (("then", "Leaky", {"domain": "local"}), ("else", "Neg", {}))
+    }
+    source = model([node("If", ["c"], ["y"], **branches)], {"x": X, "c": np.array(True)}, ir_version=9)
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("Leaky", [_refers("LeakyRelu", "alpha", "alpha")]))
+    source.functions[0].attribute_proto.append(helper.make_attribute("alpha", 0.3))
+    feeds = {"x": X, "c": np.array(True)}
+    assert_same(run(source, feeds), run(to_model(load_onnx(source)), feeds))
+
+
 def test_recursive_functions_stay() -> None:
     source = model([node("Loopy", ["x"], ["t"], domain="local"), node("Plain", ["t"], domain="local")], {"x": X})
     source.opset_import.add(domain="local", version=1)
@@ -233,6 +280,51 @@ def _branch(name: str, op: str, *names: str) -> onnx.GraphProto:
     return helper.make_graph(
         [node(op, names, [result])], name, [], [helper.make_tensor_value_info(result, TensorProto.FLOAT, [2, 3])]
     )
+
+
+def _nonzero(name: str, op: str, declared: list[int | str | None]) -> onnx.GraphProto:
+    nodes = [node(op, ["x"], [f"{name}_a"]), node("NonZero", [f"{name}_a"], [name])]
+    return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, TensorProto.INT64, declared)])
+
+
+def test_extents_that_shape_inference_names_are_not_those_of_another_call() -> None:
+    """It numbers them afresh for every body that we have it infer."""
+
+    def either(outputs: list[str], prefix: str) -> onnx.NodeProto:
+        branches = {f"{b}_branch": _nonzero(prefix + b, op, [2, None]) for b, op in (("then", "Relu"), ("else", "Abs"))}
+        return node("If", ["c"], outputs, **branches)
+
+    def outer(prefix: str) -> onnx.GraphProto:
+        nodes = [either([f"{prefix}_i"], prefix), node("Identity", [f"{prefix}_i"], [f"{prefix}_o"])]
+        output = helper.make_tensor_value_info(f"{prefix}_o", TensorProto.INT64, [2, None])
+        return helper.make_graph(nodes, prefix, [], [output])
+
+    nodes = [either(["one"], "a"), node("If", ["d"], ["two"], then_branch=outer("p"), else_branch=outer("q"))]
+    feeds = {"x": X, "c": np.array(True), "d": np.array(True)}
+    graph = load_onnx(model([*nodes, node("Add", ["one", "two"])], feeds))
+    extents = {t.shape[1] for v in ("one", "two") if isinstance(t := graph.type_of(v), TensorType) and t.shape}
+    assert len(extents) == 2
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_types_that_are_stale_are_left_out_where_an_operator_of_another_domain_is_defined(last: bool) -> None:
+    """A model whose batch was made symbolic, with the types of another size still in it."""
+    stale = helper.make_tensor_value_info("y" if last else "t", TensorProto.FLOAT, [1, 3])
+    nodes = [node("Gelu", ["x"], ["y" if last else "t"], domain="com.microsoft")]
+    nodes += [] if last else [node("Relu", ["t"])]
+    source = model(nodes, {"x": X}, shapes={"x": ["n", 3]}, outputs=[stale if last else "y"])
+    source.graph.value_info.extend([] if last else [stale])
+    source.opset_import.add(domain="com.microsoft", version=1)
+    graph = load_onnx(source)
+    assert [n.op for n in graph.nodes] == [n.op_type for n in nodes]
+    assert str(graph.type_of("y")) == "float32[n, 3]"
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_digits_are_a_name_of_an_extent() -> None:
+    declared = helper.make_tensor_value_info("y", TensorProto.INT64, [2, "3"])
+    graph = load_onnx(model([node("NonZero", ["x"]), node("Shape", ["y"], ["z"])], {"x": X}, outputs=[declared, "z"]))
+    assert not graph.type_of("y").is_static  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_bodies_capture() -> None:

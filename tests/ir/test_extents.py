@@ -124,7 +124,8 @@ def test_what_broadcasts_may_be_one() -> None:
         ("other + seq", "'other + seq'"),
         ("batch-size", "batch-size"),
         ("a b", "'a b'"),
-        ("7", 7),
+        ("7", "'7'"),
+        ("2*3", "'2*3'"),
         ("?3", "'?3'"),
     ],
 )

@@ -277,6 +277,15 @@ def test_lists_of_extents_are_followed_through_sums_and_products_of_them() -> No
     assert _extents(_apply("ReduceMean", ["n", 4])) is None
 
 
+def test_truth_values_become_numbers_before_they_are_counted() -> None:
+    definition = operator("Cast")
+    assert definition is not None
+    app = _apply("Cast", (2,), to=7)
+    found = shape_value(definition, app.attributes, app.types, [np.array([True, True])])
+    assert found is not None
+    assert found.dtype == np.int64
+
+
 def test_operators_without_a_definition() -> None:
     assert operator("NoSuchOperator") is None
     assert operator("Upsample") is None  # deprecated

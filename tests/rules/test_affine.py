@@ -77,6 +77,16 @@ def test_half_precision_keeps_epsilon() -> None:
     optimized(graph, tolerance=2e-3)
 
 
+@pytest.mark.parametrize(("mean", "fires"), [(300, False), (100, True)])
+def test_shift_of_half_precision_that_is_no_number_stays_in_the_normalisation(mean: float, fires: bool) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float16", (1, 3, 2, 2))
+    parts = [b.constant(np.full(3, value, "float16")) for value in (1, 0, mean, 0)]
+    encoding = encode(b.finish({"y": b.op("BatchNormalization", x, *parts, epsilon=1e-5)}))
+    name = "batch_normalization_as_scale_and_shift"
+    assert bool(saturate(encoding.egraph, [find_rule(name)]).matches[name]) is fires
+
+
 # --- scales behind an operator ---------------------------------------------------------------------------------------------
 
 
@@ -317,6 +327,49 @@ def test_scales_of_layers_in_half_precision_are_verified(place: str) -> None:
     result = eqsat.optimize(graph_of(lambda b: _scaled(b, "MatMul", 1e-6, place)), form="flat")
     assert result.report.verification["verdict"] in ("equal", "within tolerance")
     assert "Mul" in result.report.operators_after
+
+
+@pytest.mark.parametrize(
+    ("dtype", "alpha", "size", "folds"),
+    [
+        ("float16", 0.125, 1, True),
+        ("float16", 0.0, 1, True),
+        ("float16", 1e-8, 100, False),  # the factor is 0
+        ("float16", 1e-3, 1e-3, False),  # the weights are subnormal
+        ("float16", 1e5, 1e-3, False),  # the factor is infinite
+        ("float32", 1e-8, 100, True),
+    ],
+)
+def test_factors_of_gemm_enter_weights_where_these_keep_their_digits(
+    dtype: str, alpha: float, size: float, folds: bool
+) -> None:
+    b = GraphBuilder()
+    x, w = b.input("x", dtype, (2, 4)), b.constant((array(4, 3) * size).astype(dtype))
+    encoding = encode(b.finish({"y": b.op("Gemm", x, w, alpha=alpha)}))
+    name = "fold_factors_of_gemm"
+    assert bool(saturate(encoding.egraph, [find_rule(name)]).matches[name]) is folds
+
+
+@pytest.mark.parametrize("flag", [0, 1, 2, -1])
+@pytest.mark.parametrize("side", ["A", "B"])
+@pytest.mark.parametrize("form", ["flat", "onnxruntime"])
+def test_any_flag_but_0_transposes(form: str, side: str, flag: int) -> None:
+    b = GraphBuilder()
+    turned, other = b.op("Transpose", b.input("x", "float32", (3, 3)), perm=(1, 0)), b.constant(array(3, 3))
+    operands = (turned, other) if side == "A" else (other, turned)
+    optimized(b.finish({"y": b.op("Gemm", *operands, **dict[str, Any]({f"trans{side}": flag}))}), form=form)
+
+
+def test_a_quantised_layer_may_have_any_flag_too() -> None:
+    b = GraphBuilder()
+    weights = b.constant(np.arange(9, dtype=np.int8).reshape(3, 3))
+    parts = ((b.input("q", "uint8", (3, 3)), np.uint8(3)), (weights, np.int8(0)))
+    operands = [b.op("DequantizeLinear", v, b.constant(np.float32(0.1)), b.constant(zero)) for v, zero in parts]
+    y = b.op("Gemm", *operands, b.constant(array(3)), transB=2)
+    y = b.op("QuantizeLinear", y, b.constant(np.float32(0.4)), b.constant(np.uint8(100)))
+    encoding = encode(b.finish({"y": y}))
+    name = "multiply_integers_with_rows_of_bias"
+    assert saturate(encoding.egraph, [find_rule(name)]).matches[name]
 
 
 OVERFLOWING: dict[str, Callable[[GraphBuilder, float], str]] = {

@@ -25,6 +25,10 @@ def products(found: dict[str, int]) -> int:
     return found.get("MatMul", 0) + found.get("Gemm", 0)
 
 
+def fires(graph: Graph, rule: str) -> bool:
+    return bool(saturate(encode(graph).egraph, [find_rule(rule)]).matches[rule])
+
+
 # --- gains of normalisations
 
 
@@ -103,6 +107,16 @@ def test_factor_behind_scaled_rms_normalization_enters_it() -> None:
     assert set(counts(optimized(b.finish({"y": b.op("Mul", b.constant(array(1, 8)), normed)})))) == {"RMSNormalization"}
 
 
+@pytest.mark.parametrize(("factor", "enters"), [(0.5, True), (2e-4, False)])
+@pytest.mark.parametrize("kind", ["layer", "scaled_rms"])
+def test_factor_that_leaves_no_digits_of_half_precision_gains_stays(kind: str, factor: float, enters: bool) -> None:
+    b = GraphBuilder()
+    gain, number = (b.constant(np.full(8, value, "float16")) for value in (0.01, factor))
+    op = {"layer": "LayerNormalization", "scaled_rms": "RMSNormalization"}[kind]
+    scaled = b.op("Mul", b.op(op, b.input("x", "float16", (5, 8)), gain), number)
+    assert fires(b.finish({"y": scaled}), f"scale_{kind}_normalization") is enters
+
+
 def test_factor_along_another_axis_stays_behind_layer_normalization() -> None:
     b = GraphBuilder()
     normed = b.op("LayerNormalization", b.input("x", "float32", (5, 8)), b.constant(array(8)))
@@ -151,6 +165,15 @@ def test_factors_whose_product_overflows_are_left_alone() -> None:
     chain = b.op("MatMul", b.op("MatMul", x, first), second)
     whole = b.op("MatMul", x, b.op("MatMul", first, second))
     assert not proved_equal(b.finish({"y": chain, "z": whole}), "multiply_constant_factors_first")
+
+
+@pytest.mark.parametrize(("size", "multiplied"), [(0.03, True), (2e-4, False)])
+def test_factors_whose_product_has_no_digits_in_half_precision_are_left_alone(size: float, multiplied: bool) -> None:
+    b = GraphBuilder()
+    y = b.input("x", "float16", (5, 8))
+    for shape in ((8, 9), (9, 6)):
+        y = b.op("MatMul", y, b.constant((array(*shape) * size).astype("float16")))
+    assert fires(b.finish({"y": y}), "multiply_constant_factors_first") is multiplied
 
 
 @pytest.mark.parametrize(("between", "products_left"), [(2, 2), (9, 1)])

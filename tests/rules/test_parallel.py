@@ -11,6 +11,7 @@ from graph_checks import counts, optimized, proved_equal
 
 import eqsat
 from eqsat.ir.build import GraphBuilder
+from eqsat.ir.interpret import run
 
 rng = np.random.default_rng(13)
 
@@ -231,3 +232,32 @@ def test_slices_that_cover_a_value_are_a_split_into_the_longest_and_into_the_sho
     first = slices.pop((start, start + sizes[index]))
     graph = b.finish([first, parts[index], *slices.values()])
     assert proved_equal(graph, "split_instead_of_slices")
+
+
+@pytest.mark.parametrize("block", [0, 16])
+def test_parts_that_are_dequantised_by_one_block_each_stay(block: int) -> None:
+    b = GraphBuilder()
+    parts = b.op("Split", b.input("q", "int8", (1, 32)), b.constant([16, 16], "int64"), axis=1, outputs=2)
+    scale, zero = (
+        b.constant(np.array([[0.5]] if block else 0.5, "float32")),
+        b.constant(np.array([[3]] if block else 3, "int8")),
+    )
+    attributes: dict[str, Any] = {"axis": 1, "block_size": block} if block else {}
+    p, q = (b.op("DequantizeLinear", part, scale, zero, **attributes) for part in parts)
+    assert counts(optimized(b.finish({"y": b.op("Concat", q, p, axis=1)})))["DequantizeLinear"] == (2 if block else 1)
+
+
+@pytest.mark.parametrize("fmods", [(1, 1), (0, 0), (1, 0)])
+def test_what_is_done_to_each_pair_of_parts_keeps_its_attributes(fmods: tuple[int, int]) -> None:
+    b = GraphBuilder()
+    x, y = b.input("x", "int32", (2, 4)), b.input("y", "int32", (2, 4))
+    (p, q), (r, s) = (b.op("Split", v, b.constant([2, 2], "int64"), axis=1, outputs=2) for v in (x, y))
+    first, second = (b.op("Mod", *pair, fmod=f) for pair, f in zip(((p, r), (q, s)), fmods, strict=True))
+    graph = b.finish({"z": b.op("Concat", second, first, axis=1)})
+    result = eqsat.optimize(graph, verify=False, form="flat")
+    assert counts(result).get("Mod") == (1 if fmods[0] == fmods[1] else 2)
+    feeds = {
+        "x": np.array([[-7, 7, -8, 9], [5, -5, 3, -3]], np.int32),
+        "y": np.array([[3, -3, 5, -4], [3, 3, -2, 2]], np.int32),
+    }
+    np.testing.assert_array_equal(run(result.program.graph, feeds)["z"], run(graph, feeds)["z"])

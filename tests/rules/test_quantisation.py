@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # names float8_e4m3fn
 import numpy as np
 import pytest
 from graph_checks import counts, optimized
 
 import eqsat
 from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
 
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
 
@@ -277,3 +280,101 @@ def test_what_is_left_open_and_nobody_looks_at_is_computed_ahead() -> None:
     chosen = b.op("Where", b.constant(np.array([False, True])), rounded, b.constant(np.array(7, np.int64)))
     graph = b.finish({"y": b.op("Add", b.input("x", "int64", (2,)), chosen)})
     assert eqsat.optimize(graph).report.operators_after == {"Add": 1}
+
+
+IN_HALF = {"stated": ("float32", {"precision": 10}), "of the scale": ("float16", {}), "float32": ("float32", {})}
+
+
+@pytest.mark.parametrize("way", IN_HALF)
+def test_quotients_in_half_precision_leave_what_is_beside_the_quantiser(way: str) -> None:
+    """There the least int16 is 5 steps off, a scale just below half a quantum is one of half a quantum, and 1e5 is infinite."""
+    of_scale, attributes = IN_HALF[way]
+
+    def quantised(before: Any, scale: float, zero: Any, behind: Any = lambda b, q: q) -> Graph:
+        b = GraphBuilder()
+        x = before(b, b.input("x", "float32", (3, 1)))
+        return b.finish({"y": behind(b, b.op(Q, x, *parameters(b, scale, zero, of_scale), **attributes))})
+
+    def constant(b: GraphBuilder, value: float) -> str:
+        return b.constant(np.float32(value))
+
+    graphs = (
+        quantised(lambda b, x: b.op("Clip", x, constant(b, -328.05777)), 0.01001, np.int16(5)),
+        quantised(
+            lambda b, x: b.op("Sigmoid", x),
+            0.00784315,
+            np.uint8(0),
+            lambda b, q: b.op("Clip", q, b.constant(np.uint8(0)), b.constant(np.uint8(127))),
+        ),
+        quantised(lambda b, x: b.op("Mul", x, constant(b, 2**-10)), 1, np.int8(0)),
+        quantised(lambda b, x: b.op("Mul", x, constant(b, 0.00099)), 1, np.int16(0)),
+        quantised(lambda b, x: b.op("Div", x, b.input("c", "float32", (3, 1))), 1, np.int16(0)),
+    )
+    for graph in graphs:
+        result = eqsat.optimize(graph, verify=False, form="flat")
+        feeds = {"x": np.array([[-1e5], [512.2], [4e7]], np.float32), "c": np.array([[8], [0.03], [3000]], np.float32)}
+        given = {name: feeds[name] for name in graph.inputs}
+        with np.errstate(over="ignore"):
+            found, expected = (run(g, given)["y"] for g in (result.program.graph, graph))
+        np.testing.assert_array_equal(found, expected)
+        changed = counts(result) != {n.op: 1 for n in graph.nodes}
+        assert changed is (way == "float32")
+
+
+@pytest.mark.parametrize("carrier", ["float32", "bfloat16"])
+@pytest.mark.parametrize("op", ["ArgMax", "TopK"])
+def test_positions_are_those_of_integers_where_floats_tell_these_apart(op: str, carrier: str) -> None:
+    b = GraphBuilder()
+    attributes: dict[str, Any] = {"output_dtype": 16} if carrier == "bfloat16" else {}
+    x = b.op(DQ, b.input("q", "uint8", (1, 4)), *parameters(b, 0.3, np.uint8(0)), **attributes)
+    y = b.op(op, x, axis=1) if op == "ArgMax" else b.op(op, x, b.constant([2], "int64"), axis=1, outputs=2)[1]
+    graph = b.finish({"y": y})
+    result = eqsat.optimize(graph, verify=False, form="flat")
+    assert (DQ in counts(result)) is (carrier == "bfloat16")
+    feeds = {"q": np.array([[253, 255, 254, 1]], np.uint8)}
+    np.testing.assert_array_equal(run(result.program.graph, feeds)["y"], run(graph, feeds)["y"])
+
+
+@pytest.mark.parametrize(("attributes", "drops"), [({}, False), ({"precision": 1}, True)])
+def test_clip_before_a_quantiser_of_float16_that_divides_in_float32_vanishes(
+    attributes: dict[str, int], drops: bool
+) -> None:
+    """As files of older opsets are read."""
+    b = GraphBuilder()
+    x = b.op("Clip", b.input("x", "float16", (4,)), b.constant(np.float16(-60000)))
+    y = b.op(Q, x, *parameters(b, 0.02, np.int16(3), "float16"), **dict[str, Any](attributes))
+    assert ("Clip" in counts(eqsat.optimize(b.finish({"y": y}), verify=False, form="flat"))) is not drops
+
+
+@pytest.mark.parametrize("op", ["Relu", "Clip"])
+def test_clamps_before_floats_of_eight_bits_stay(op: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 4))
+    bounds = [b.constant(np.float32(v)) for v in (-1, 1)] if op == "Clip" else []
+    zero = b.constant(np.zeros((), "float8_e4m3fn"))
+    y = b.op(Q, b.op(op, x, *bounds), b.constant(np.float32(0.1)), zero)
+    assert counts(eqsat.optimize(b.finish({"y": y}), verify=False, form="flat")) == {op: 1, Q: 1}
+
+
+def test_bounds_of_a_clip_may_be_vectors_of_one_number() -> None:
+    b = GraphBuilder()
+    low, high = (b.constant(np.array([v], np.float32)) for v in (0, 99))
+    y = b.op(Q, b.op("Clip", b.input("x", "float32", (2, 4)), low, high), *parameters(b, 0.1, np.uint8(0)))
+    assert counts(eqsat.optimize(b.finish({"y": y}), verify=False, form="flat")) == {Q: 1}
+
+
+def test_a_vector_times_weights_less_sums_that_are_a_matrix_stays() -> None:
+    b = GraphBuilder()
+    a, w = b.input("a", "uint8", (4,)), b.input("w", "int8", (4, 3))
+    sums = b.op("ReduceSum", b.op("Cast", w, to=6), b.constant([0], "int64"), keepdims=1)
+    y = b.op("Sub", b.op("MatMulInteger", a, w), b.op("Mul", sums, b.constant(np.int32(128))))
+    result = optimized(b.finish({"y": y}))
+    assert counts(result) == {"MatMulInteger": 1, "Cast": 1, "ReduceSum": 1, "Mul": 1, "Sub": 1}
+
+
+def test_values_dequantised_to_different_types_share_no_scales() -> None:
+    b = GraphBuilder()
+    q, p = (b.input(name, "int8", (2, 3)) for name in "qp")
+    one, two = (b.op(DQ, value, *parameters(b, scale)) for value, scale in ((q, 0.3), (p, 0.7)))
+    half = b.op(DQ, q, *parameters(b, 0.11), output_dtype=10)
+    optimized(b.finish({"y": b.op("Mul", one, two), "e": half}), tolerance=1e-3)

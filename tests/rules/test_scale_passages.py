@@ -65,6 +65,19 @@ ON: dict[str, tuple[tuple[int, ...], tuple[int, ...], Callable[[GraphBuilder, st
 }
 
 
+@pytest.mark.parametrize("way", ["back", "on"])
+def test_scales_pass_a_concat_of_any_batch(way: str) -> None:
+    b = GraphBuilder()
+    x, z = (b.input(name, "float32", ("batch", channels, 5, 6)) for name, channels in (("x", 3), ("z", 2)))
+    if way == "back":
+        joined = b.op("Concat", conv(b, x), conv(b, z, 3, 2), axis=1)
+        y = b.op("Mul", joined, b.constant(positive(7, 1, 1)))
+    else:
+        scaled = (b.op("Mul", v, b.constant(positive(n, 1, 1))) for v, n in ((x, 3), (z, 2)))
+        y = conv(b, b.op("Concat", *scaled, axis=1), inner=5)
+    assert "Mul" not in counts(optimized(b.finish({"y": y})))
+
+
 @pytest.mark.parametrize("name", ON)
 def test_scale_goes_on_to_the_weights(name: str) -> None:
     b = GraphBuilder()

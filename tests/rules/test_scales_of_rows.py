@@ -21,7 +21,7 @@ QUANTUM = 2 / 127
 
 def scale(b: GraphBuilder, x: str, form: str) -> str:
     """127.5 times less than the largest magnitude of each row."""
-    axes, zero = b.constant(np.array([-1])), b.constant(np.zeros((ROWS, 1), np.float32))
+    axes, zero = b.constant(np.array([-1])), b.constant(np.float32(0))
     if form == "at once":
         largest = b.op("ReduceMax", b.op("Abs", x), axes)
     else:
@@ -35,17 +35,23 @@ def scale(b: GraphBuilder, x: str, form: str) -> str:
     return b.op("Clip", b.op("Div", largest, b.constant(np.float32(127.5))), b.constant(np.float32(1e-7)))
 
 
-def layer(form: str = "with zero", *, unsigned: bool = False, rows: int | str = ROWS) -> Graph:
+def layer(form: str = "with zero", *, unsigned: bool = False, lead: tuple[int | str, ...] = (ROWS,)) -> Graph:
     """A linear layer of weights with a scale for each column. ``unsigned``: integers are made unsigned before the product, and
-    what that adds to the sums is taken off."""
+    what that adds to the sums is taken off. Rows along several axes are made one for the product, and several again."""
     b = GraphBuilder()
-    x = b.input("x", "float32", (rows, INNER))
+    x = b.input("x", "float32", (*lead, INNER))
     weights = RNG.integers(-127, 128, (INNER, COLUMNS)).astype(np.int8)
     s = scale(b, x, form)
-    whole = b.op("Round", b.op("Mul", x, b.op("Reciprocal", s)))
+    points = b.op("Expand", b.constant(np.float32(0)), b.op("Shape", s))
+    for dtype in (DType.INT8, DType.FLOAT):
+        points = b.op("Cast", points, to=int(dtype))
+    whole = b.op("Add", b.op("Round", b.op("Mul", x, b.op("Reciprocal", s))), points)
     integers = b.op(
         "Cast", b.op("Clip", whole, b.constant(np.float32(-128)), b.constant(np.float32(127))), to=int(DType.INT8)
     )
+    if len(lead) > 1:
+        integers = b.op("Reshape", integers, b.constant(np.array([-1, INNER])))
+        s = b.op("Reshape", s, b.constant(np.array([-1, 1])))
     if unsigned:
         wide = b.op("Add", b.op("Cast", integers, to=int(DType.INT32)), b.constant(np.int32(128)))
         sums = b.op("MatMulInteger", b.op("Cast", wide, to=int(DType.UINT8)), b.constant(weights))
@@ -55,6 +61,10 @@ def layer(form: str = "with zero", *, unsigned: bool = False, rows: int | str = 
         sums = b.op("MatMulInteger", integers, b.constant(weights))
     columns = b.constant(RNG.uniform(0.001, 0.01, COLUMNS).astype(np.float32))
     product = b.op("Mul", b.op("Mul", b.op("Cast", sums, to=int(DType.FLOAT)), s), columns)
+    if len(lead) > 1:
+        several = b.op("Slice", b.op("Shape", x), b.constant(np.array([0])), b.constant(np.array([-1])))
+        extents = b.op("Concat", several, b.constant(np.array([COLUMNS])), axis=0)
+        product = b.op("Reshape", product, extents)
     return b.finish({"y": b.op("Add", product, b.constant(RNG.normal(size=COLUMNS).astype(np.float32)))})
 
 
@@ -89,9 +99,11 @@ def test_rows_are_quantised_by_their_scales_and_multiplied_unsigned(unsigned: bo
         np.testing.assert_allclose(found_there, expected, atol=QUANTUM * np.abs(expected).max())
 
 
-def test_rows_of_an_unknown_number_are_multiplied_unsigned() -> None:
-    graph = layer("opposite", rows="n")
-    result = optimized(graph, tolerance=QUANTUM, form="onnxruntime", cost="kernels")
+@pytest.mark.parametrize("lead", [("n",), (2, 3), ("n", "m")])
+def test_rows_of_any_number_are_multiplied_where_they_are(lead: tuple[int | str, ...]) -> None:
+    graph = layer("opposite", lead=lead)
+    result = optimized(graph, tolerance=QUANTUM, form="onnxruntime")
     found = counts(result)
     assert found["QuantizeLinear"] == found["ReduceMax"] == 1
-    assert found.keys().isdisjoint({"Round", "Cast", "ReduceMin"})
+    assert found.keys().isdisjoint({"Round", "ReduceMin", "Expand", "Shape"})
+    assert found.get("Reshape", 0) <= 1  # the scales of rows, as QuantizeLinear takes them

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
-from benchmarks.random_files import draw_model, unlike
+from benchmarks.model_parts import Refused
+from benchmarks.random_files import Drawn, draw_model, unlike
 from benchmarks.soundness_of_models import outcomes
 
 
@@ -16,9 +20,17 @@ def test_random_models_of_each_kind_are_sound() -> None:
     assert not [f"{label}: {wrong}" for label, wrong in found if wrong]
 
 
+def _first_drawn(kind: str, seeds: Iterable[int]) -> Drawn:
+    """The first model of which something comes: which seeds that are changes with the rules whose instances are drawn."""
+    for seed in seeds:
+        with suppress(Refused):
+            return draw_model(kind, seed)
+    raise AssertionError("no model is drawn")
+
+
 @pytest.mark.thorough
 def test_equal_seeds_give_equal_models() -> None:
-    one, two = draw_model("windows", 5), draw_model("windows", 5)
+    one, two = (_first_drawn("windows", range(5, 20)) for _ in range(2))
     assert one.model == two.model
     assert not unlike(
         [feeds[k] for feeds in one.feeds for k in feeds], [feeds[k] for feeds in two.feeds for k in feeds]

@@ -79,6 +79,28 @@ def test_integers_without_a_table_and_codes() -> None:
     assert feeds["position_ids"].tolist() == [[0, 1, 2, 3]] * 2
 
 
+def test_integers_are_negative_at_times_unless_something_is_looked_up_or_counted_by_what_they_make() -> None:
+    b = GraphBuilder()
+    one = b.constant(np.int64(1))
+    plain, index, count, root, exponent = (
+        b.input(name, "int64", (64,)) for name in ("plain", "index", "count", "root", "exponent")
+    )
+    table = b.constant(np.zeros((9, 2), np.float32))
+    twice = b.op("Mul", b.op("Abs", index), one)
+    most = b.op("ReduceMax", b.op("Mul", count, one), keepdims=1)
+    outputs = [
+        b.op("Mod", plain, b.constant(np.int64(3)), fmod=1),
+        b.op("Gather", table, twice, axis=0),
+        b.op("Expand", b.constant(np.float32(1)), most),
+        b.op("Sqrt", b.op("Mul", b.op("Cast", root, to=1), b.constant(np.float32(2)))),
+        b.op("Pow", b.constant(np.int64(2)), b.op("Mul", exponent, one)),
+    ]
+    feeds = random_feeds(b.finish(outputs), 0)
+    assert feeds["plain"].min() < -4
+    assert feeds["plain"].max() > 4
+    assert all(feeds[name].min() >= 0 for name in feeds if name != "plain")
+
+
 def test_symbolic_dimensions_get_pairwise_different_sizes() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", ("batch", "seq", "other"))

@@ -122,6 +122,77 @@ def random_model(tmp_path: Path) -> Path:
     return tmp_path / "random.onnx"
 
 
+def _misread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads every LeakyRelu with another slope from now on."""
+    from eqsat.frontends.onnx import model as reading
+
+    inline = reading.inline_functions
+
+    def wrong(model: onnx.ModelProto) -> onnx.ModelProto:
+        changed = onnx.ModelProto()
+        changed.CopyFrom(inline(model))
+        for node in changed.graph.node:
+            if node.op_type == "LeakyRelu":
+                node.attribute[0].f = 0.01
+        return changed
+
+    monkeypatch.setattr(reading, "inline_functions", wrong)
+
+
+def _leaky(*, function: bool) -> onnx.ModelProto:
+    """Products of rounded numbers around a LeakyRelu, in a function if that is asked for."""
+    inner = [
+        helper.make_node("MatMul", ["a", "w"], ["i"]),
+        helper.make_node("LeakyRelu", ["i"], ["j"], alpha=0.3),
+        helper.make_node("MatMul", ["j", "w"], ["b"]),
+    ]
+    tail = [helper.make_node("Transpose", [v], [o], perm=[1, 0]) for v, o in (("b", "t"), ("t", "y"))]
+    w = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Leaky", ["a", "w"], ["b"], domain="local") if function else inner[0], *tail],
+        "leaky",
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, [4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    if function:
+        model.functions.append(helper.make_function("local", "Leaky", ["a", "w"], ["b"], inner, opsets))
+    else:
+        del model.graph.node[0]
+        nodes = [*inner, *model.graph.node]
+        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(copies)
+    return model
+
+
+@pytest.mark.parametrize("keep", [(), ("i",)])
+@pytest.mark.parametrize("kind", ["file", "message", "onnx_ir"])
+@pytest.mark.parametrize("function", [False, True])
+def test_a_model_that_was_misread_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: bool, kind: str, keep: tuple[str, ...]
+) -> None:
+    """What the file says counts, also where it does not name the values by which kernels are compared, and only what noise
+    moves is noise."""
+    source = _leaky(function=function)
+    if kind == "file":
+        onnx.save(source, tmp_path / "m.onnx")
+    if kind == "onnx_ir":
+        import onnx_ir
+
+        model = onnx_ir.serde.deserialize_model(source)
+    else:
+        model = tmp_path / "m.onnx" if kind == "file" else source
+    if not (keep and function):  # inlined, the value has another name
+        assert eqsat.optimize(model, keep=keep).report.verification["verdict"] in ("equal", "within tolerance")
+    _misread(monkeypatch)
+    kept = () if function else keep
+    with pytest.raises(VerificationError, match="output 'y'"), pytest.warns(eqsat.LeftOutWarning):
+        eqsat.optimize(model, keep=kept)
+
+
 def test_random_models_are_compared_by_type_only(tmp_path: Path) -> None:
     path = random_model(tmp_path)
     found = verify_models(path, path)
@@ -167,6 +238,16 @@ def test_infinities_and_nans_have_to_be_in_the_same_places() -> None:
     assert "NaN or infinite" in Yardstick(a).judge(np.array([1.0, np.nan, -np.inf, 0.0], np.float32)).message
     assert "shape" in distance(a, a[None]).misfit
     assert "dtype" in distance(a, a.astype(np.float64)).misfit
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_that_doubles_do_not_tell_apart_differ(dtype: type) -> None:
+    a = np.array([1_700_000_000_000_000_000, np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
+    b = np.array([1_700_000_000_000_000_090, np.iinfo(dtype).max - 1, np.iinfo(dtype).max], dtype)
+    assert distance(a, a).moved == 0
+    assert [distance(x, y).max_abs for x, y in zip(a[:2], b[:2], strict=True)] == [90, 1]
+    assert distance(a, b).moved == 3
+    assert Yardstick(a).judge(b, exact=True).message
 
 
 def test_masked_scores_do_not_hide_the_others() -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class Envelope:
     ``opset`` is the version of the default domain, ``imports`` the versions of all others, ``operators`` what the graph and
     its bodies use of the default one. ``inputs`` and ``outputs`` map names to ``ValueInfoProto``. ``defaults`` are initializers
     that the caller may override. ``known`` holds small values that inference found to be constant. ``most_opset`` and
-    ``most_ir_version`` are the newest that the file of the result may have.
+    ``most_ir_version`` are the newest that the file of the result may have. ``path``: of the file that was read, if it was one.
     """
 
     opset: int = OPSET
@@ -47,6 +48,7 @@ class Envelope:
     defaults: Mapping[str, Constant] = field(default_factory=dict[str, Constant])
     dims: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
     known: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    path: Path | None = None
 
 
 def with_defaults(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -19,11 +19,15 @@ def from_expression(text: str, names: frozenset[str]) -> Dim:
     """What the name of an extent says: exporters write expressions over the symbols ``names`` of a model's inputs.
 
     Any other name is a symbol of its own, and so is an expression with one. ``batch-size`` is a name if an input has it.
+    Digits are a name, too: an extent that is known is a number in the file.
     """
     if text in names and not set(text) & set("+*/( "):
         return symbol(text)
     try:
-        return _expression(ast.parse(text, mode="eval").body, names - {text})
+        tree = ast.parse(text, mode="eval")
+        if not any(isinstance(part, ast.Name) for part in ast.walk(tree)):
+            return symbol(text)
+        return _expression(tree.body, names - {text})
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError):
         return symbol(text)
 

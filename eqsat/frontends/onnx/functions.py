@@ -20,15 +20,47 @@ def inline_functions(model: Any) -> Any:
 
         try:
             # The inliner refuses a model with any recursion, so it sees only the others.
-            model = inliner.inline_local_functions(
-                _in_one_version(_with_functions(model, [f for f in all_functions if _id(f) not in recursive]))
-            )
+            model = _in_one_version(_with_functions(model, [f for f in all_functions if _id(f) not in recursive]))
+            if any(f.attribute_proto for f in model.functions):
+                model = _inlined_from_outside(model, called)
+            else:
+                model = inliner.inline_local_functions(model)
         except Exception as error:  # the inliner raises bare RuntimeErrors
             raise ModelError(f"functions of the model cannot be inlined: {' '.join(str(error).split())}") from None
     used = set(calls_of(model.graph.node))
     for function in list(used):
         used |= _reachable(function, called)
     return _with_functions(model, [f for f in all_functions if _id(f) in used])
+
+
+def _inlined_from_outside(model: Any, called: dict[FunctionId, set[FunctionId]]) -> Any:
+    """``model``, changed: functions inlined, outermost first.
+
+    The inliner knows nothing of defaults of attributes, so calls get those that they lack. What a call lacks is known once what
+    it stands in is inlined: a reference to an attribute that was not given is no attribute.
+    """
+    from onnx import inliner
+
+    while model.functions:
+        here = {_id(f) for f in model.functions}
+        inner = {f for other in here for f in called[other]}
+        defaults = {_id_of_overload(f): list(f.attribute_proto) for f in model.functions if f.attribute_proto}
+        _add_defaults(model.graph.node, defaults)
+        left = [copy_of(f) for f in model.functions if _id(f) in inner]
+        model = inliner.inline_selected_functions(model, sorted(here - inner))
+        model = _with_functions(model, left)
+    return model
+
+
+def _add_defaults(nodes: Any, defaults: dict[tuple[str, str, str], list[Any]]) -> None:
+    """Gives calls among ``nodes``, bodies included, the attributes that they lack, in place."""
+    for node in nodes:
+        given = {attribute.name for attribute in node.attribute}
+        lacking = [a for a in defaults.get((node.domain, node.op_type, node.overload), ()) if a.name not in given]
+        node.attribute.extend(lacking)
+        for attribute in node.attribute:
+            for body in graphs_of(attribute):
+                _add_defaults(body.node, defaults)
 
 
 def _with_functions(model: Any, functions: list[Any]) -> Any:
@@ -59,6 +91,10 @@ def _in_one_version(model: Any) -> Any:
 
 def _id(function: Any) -> FunctionId:
     return (function.domain, function.name)
+
+
+def _id_of_overload(function: Any) -> tuple[str, str, str]:
+    return (function.domain, function.name, function.overload)
 
 
 def calls_of(nodes: Any) -> set[FunctionId]:

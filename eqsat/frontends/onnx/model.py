@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from eqsat.frontends.onnx.types import (
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.graph import Graph
+from eqsat.ir.operator import operator
 from eqsat.ir.types import UNKNOWN, Dim, Type
 
 if TYPE_CHECKING:
@@ -51,10 +53,13 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     name_dims(model.graph)
     check_dims(dims, model.graph)
     try:
-        return _graph_of(inline_functions(model), ExternalFiles(folders), dims)
+        graph = _graph_of(inline_functions(model), ExternalFiles(folders), dims)
     except ModelError as error:
         message = str(error).replace("\n", "\\n")  # names in a file may hold anything
         raise type(error)(f"{label}: {message}") from None
+    if isinstance(source, str | Path) and isinstance(graph.envelope, Envelope):
+        return replace(graph, envelope=replace(graph.envelope, path=Path(source).absolute()))
+    return graph
 
 
 def _graph_of(
@@ -86,25 +91,21 @@ def _graph_of(
     names = {*constants, *inputs, *(o for n in raw for o in n.outputs)}
     for body in bodies:
         names |= locals_of(body)
-    reader = None
-    for known_types in ({**declared, **stored}, _of_opaque(nodes, {**declared, **stored})):
-        try:
-            reader = Reader(
-                opset,
-                types,
-                known_types,
-                constants,
-                pool,
-                files,
-                set(names),
-                lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
-            )
-            for node in nodes:
-                reader.read(node)
-            break
-        except StaleTypes:
-            continue
-    assert reader is not None
+    told = {**declared, **stored}
+    reader = _read(
+        nodes,
+        told,
+        lambda known_types: Reader(
+            opset,
+            types,
+            known_types,
+            constants,
+            pool,
+            files,
+            set(names),
+            lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
+        ),
+    )
     envelope = _envelope(model, opset, dims, defaults, reader, files)
     graph = Graph(
         tuple(reader.nodes),
@@ -117,6 +118,19 @@ def _graph_of(
         spread_to_parts(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
     )
     return graph.pruned()  # of sequences that tensors have taken the place of
+
+
+def _read(nodes: Sequence[RawNode], told: dict[str, Type], made: Callable[[dict[str, Type]], Reader]) -> Reader:
+    """A reader, made with as many of the types that the file tells as contradict nothing, after all ``nodes``."""
+    for known in (told, _of_opaque(nodes, told), _of_opaque(nodes, told, defined=False), dict[str, Type]()):
+        reader = made(known)
+        try:
+            for node in nodes:
+                reader.read(node)
+        except StaleTypes:
+            continue
+        return reader
+    raise ModelError("the types of values that the file tells contradict one another")
 
 
 def _raw_nodes(
@@ -145,9 +159,11 @@ def _devices(proto: Any, reader: Reader) -> dict[str, str]:
     return {v: device for v, device in found.items() if v in left}
 
 
-def _of_opaque(nodes: Any, stored: dict[str, Type]) -> dict[str, Type]:
-    """Stored types of values that nothing else tells the type of."""
-    wanted = {o for n in nodes if n.has_body or n.domain for o in n.outputs}
+def _of_opaque(nodes: Sequence[RawNode], stored: dict[str, Type], *, defined: bool = True) -> dict[str, Type]:
+    """Stored types of values that nothing else tells the type of; ``defined``: those of operators of other domains, too, that are
+    defined, but perhaps not as a node uses them."""
+    foreign = [n for n in nodes if n.domain and (defined or operator(n.op, n.domain) is None)]
+    wanted = {o for n in (*foreign, *(n for n in nodes if n.has_body)) for o in n.outputs}
     return {name: type for name, type in stored.items() if name in wanted}
 
 

@@ -1,13 +1,14 @@
 """Types in an ONNX file: dimensions, symbols, the values the caller fixes them to; values whose nodes we do not read."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.onnx.expressions import from_expression
+from eqsat.frontends.onnx.subgraphs import bodies_in
 from eqsat.ir.extents import substitute
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, fresh_symbol
 from eqsat.ir.normal_form import symbol
@@ -19,14 +20,18 @@ _CODES = {int(d) for d in DType}
 @dataclass(frozen=True)
 class Symbols:
     """``names``: those of the extents of a model's inputs; ``fixed``: numbers or other names that the caller gives some.
-    ``ours``: extents are written as we write them, with symbols that stand for the same elsewhere."""
+    ``ours``: extents are written as we write them, with symbols that stand for the same elsewhere. ``invented``: symbols for
+    names that are not the model's."""
 
     names: frozenset[str] = frozenset()
     fixed: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
     ours: bool = False
+    invented: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def read(self, text: str) -> Dim:
         """What a file calls an extent: a symbol, or an expression over those of the inputs."""
+        if text in self.invented:
+            return self.invented[text]
         if self.ours:
             return self.fixed.get(text, text)
         known = {symbol(s): symbol(n) if isinstance(n, str) else n for s, n in self.fixed.items()}
@@ -144,20 +149,23 @@ def infer_at_opset(
 
 
 def fill_stored_types(model: Any, stored: dict[str, Type], wanted: Sequence[str], symbols: Symbols) -> None:
-    """Adds types of ``wanted`` values that the ONNX package can infer, bodies of control flow included."""
-    import onnx
+    """Adds types of ``wanted`` values that the ONNX package can infer, bodies of control flow included.
+
+    It makes up names of extents, and counts them from 0 in every call: what is called so elsewhere is another extent.
+    """
     from onnx import shape_inference
 
-    light = onnx.ModelProto()
-    light.CopyFrom(_without_weights(model))
+    light = _without_weights(model)
     try:
         inferred = shape_inference.infer_shapes(light)
     except Exception:  # partial models of old opsets make it raise; what is unknown stays unknown
         return
     names = set(wanted)
-    for info in (*inferred.graph.value_info, *inferred.graph.output):
-        if info.name in names:
-            stored.setdefault(info.name, read_type(info.type, symbols, f"value {info.name!r}"))
+    infos = [i for i in (*inferred.graph.value_info, *inferred.graph.output) if i.name in names]
+    ours = {s for g in (light.graph, *bodies_in(light.graph)) for s in symbols_of([*g.input, *g.output, *g.value_info])}
+    symbols = replace(symbols, invented={name: fresh_symbol() for name in symbols_of(infos) if name not in ours})
+    for info in infos:
+        stored.setdefault(info.name, read_type(info.type, symbols, f"value {info.name!r}"))
 
 
 def _without_weights(model: Any) -> Any:

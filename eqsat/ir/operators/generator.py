@@ -1,5 +1,6 @@
 """Tensors from shapes and scalars: Constant, ConstantOfShape, Range, Shape, Size; and Dropout, an identity at inference."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.shape_values import shape_range
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type, type_of_array
+
+_WHOLE, _MOST_ADDED = 2**24, 2**16
+"""Whole numbers up to here are added without rounding in single precision; so many steps are added up to see whether they are."""
 
 
 def constant_of(attributes: Attributes) -> np.ndarray:
@@ -114,7 +118,27 @@ def _infer_range(app: Application) -> tuple[Type, ...]:
     return (TensorType(dtype, (_steps(start, limit, delta),)),)
 
 
-@defines("Range", infer=_infer_range, kind=Kind.OPAQUE, traits=Traits(keeps_whole=True, counts=(0, 1, 2)))
+def _is_added_up(attributes: Attributes, operands: Sequence[Any]) -> bool:
+    """ONNX multiplies steps; runtimes add them up, and round each sum."""
+    if any(o is None or o.dtype.kind in "iu" for o in operands):
+        return False
+    start, limit, delta = map(float, (o.reshape(()) for o in operands))
+    if start.is_integer() and delta.is_integer() and max(abs(start), abs(limit)) + abs(delta) <= _WHOLE:
+        return False
+    if delta == 0 or not np.isfinite((start, limit, delta)).all() or (number := _steps(*operands)) > _MOST_ADDED:
+        return True
+    first, step = map(wide, (operands[0], operands[2]))
+    added = np.add.accumulate(np.append(first, np.full(max(number - 1, 0), step, first.dtype)), dtype=first.dtype)
+    return not np.array_equal(narrow(added[:number], operands[0]), _range(attributes, *operands))
+
+
+@defines(
+    "Range",
+    infer=_infer_range,
+    kind=Kind.OPAQUE,
+    traits=Traits(keeps_whole=True, counts=(0, 1, 2)),
+    disputed=_is_added_up,
+)
 def _range(attributes: Attributes, start: Any, limit: Any, delta: Any) -> Any:
     """``start + i*delta`` for each i below ``ceil((limit - start) / delta)``; of half precision in that of ``stash_type``"""
     first, step = map(wide, (start, delta))
