@@ -50,6 +50,13 @@ def permutation_of(node: Ref) -> tuple[int, ...]:
     return tuple(range(node.rank))[::-1] if perm is None else tuple(perm)
 
 
+def transposes(view: GroupView) -> Iterator[tuple[Ref, Ref, tuple[int, ...]]]:
+    """Every Transpose with its operand and permutation, but for those that reverse nobody knows how many axes."""
+    for node, (x,) in complete_nodes(view, "Transpose"):
+        if node.attr("perm") is not None or node.type.rank is not None:
+            yield node, x, permutation_of(node)
+
+
 def heads_and_rows_exchanged(rank: int) -> tuple[int, ...]:
     """The permutation of (..., rows, heads, size) to (..., heads, rows, size), and back."""
     return (*range(rank - 3), rank - 2, rank - 3, rank - 1)

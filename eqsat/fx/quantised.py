@@ -14,6 +14,11 @@ def _spread(site: Site, index: int, axis: int, rank: int) -> Any:
     """A scale or zero point as a number, or shaped to broadcast along ``axis``."""
     if site.value(index) is not None and site.type(index).size == 1:
         return site.number(index)
+    return _aligned(site, index, axis, rank)
+
+
+def _aligned(site: Site, index: int, axis: int, rank: int) -> Any:
+    """The same as a tensor: on CUDA a division by a number is a product with its reciprocal."""
     x, found = site.operands[index], site.type(index)
     if found.size == 1 or not found.shape:
         return x.reshape(())
@@ -40,10 +45,11 @@ def _quantize(site: Site) -> Any:
     precision = torch_type(DType(site.attr("precision") or site.type(1).dtype))
     x = site.operands[0]
     x = x if torch_type(site.type(0).dtype) is precision else x.to(precision)
-    scale = _spread(site, 1, axis, rank)
-    quotient = x / (scale if isinstance(scale, float) else scale.to(precision))
+    steps = site.call(torch.round, x / _aligned(site, 1, axis, rank).to(precision))
+    if precision in (torch.float16, torch.bfloat16):
+        steps = steps.to(torch.float32)  # which holds their sum with a zero point
     zero = _spread(site, 2, axis, rank) if site.has(2) else 0
-    return _saturated(site, site.call(torch.round, quotient), zero, site.result.dtype)
+    return _saturated(site, steps, zero, site.result.dtype)
 
 
 @writes("DequantizeLinear")
@@ -67,7 +73,7 @@ def _dequantize(site: Site) -> Any:
 def _dynamic(site: Site) -> Any:
     x = site.operands[0]
     high, low = (site.call(torch.clamp, f(), **{k: 0.0}) for f, k in ((x.max, "min"), (x.min, "max")))
-    range_ = (high - low) / 255.0
+    range_ = (high - low) / site.call(torch.full_like, high, 255.0)
     scale = site.call(torch.where, range_ == 0, 1.0, range_)
     zero = site.call(torch.clamp, site.call(torch.round, (0.0 - low) / scale), 0, 255)
     steps = site.call(torch.round, x / scale) + zero

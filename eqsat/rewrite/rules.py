@@ -150,8 +150,8 @@ class GroupRule:
         missed: Callable[[Exception], object] = lambda reason: None,
         seen: set[Hashable] | None = None,
     ) -> Iterator[Merge]:
-        """Pairs (existing value, term that equals it), up to a node about which too little is known; ``missed`` hears why a match
-        is none. Matches in ``seen`` are left out, others are added to it."""
+        """Pairs (existing value, term that equals it), up to a node about which too little is known to search on;
+        ``missed`` hears of that, and why a match is none. Matches in ``seen`` are left out, others are added to it."""
         seen = set() if seen is None else seen
         try:
             if self.find is None:
@@ -170,8 +170,8 @@ class GroupRule:
                     missed(reason)
                 else:
                     yield match.root, term
-        except NOT_ESTABLISHED as reason:
-            missed(reason)
+        except NOT_ESTABLISHED as reason:  # whatever the search had left to find
+            missed(Unmet(f"the search ended: {reason}"))
 
 
 AnyRule = Rule | GroupRule

@@ -103,7 +103,7 @@ class Sampler:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self._bytes = ""
-        self._dequantises: Mapping[str, int] | None = None
+        self._dequantises = np.random.default_rng((seed, 1)).random() < 0.05  # not of `rng`, which goes on the same
         self.asked_types: Sequence[str] = ()
 
     # ---- choices
@@ -127,9 +127,7 @@ class Sampler:
 
     def dequantises(self) -> Mapping[str, int]:
         """Attributes of DequantizeLinear, the same whenever this is asked: now and then it makes half precision of any scale."""
-        if self._dequantises is None:
-            self._dequantises = {"output_dtype": int(DType.FLOAT16)} if self.chance(0.05) else {}
-        return self._dequantises
+        return {"output_dtype": int(DType.FLOAT16)} if self._dequantises else {}
 
     def subset(self, items: Iterable[T], probability: float = 0.5) -> list[T]:
         return [item for item in items if self.chance(probability)]

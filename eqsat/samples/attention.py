@@ -53,15 +53,7 @@ def draw_attention(d: Sampler) -> Instance:
             scores, shape = step(d, drawing, scores, shape)
     axis = -1 if d.chance(0.9) else len(shape) - 2
     zero = drawing.value(fixed(0.0, "float32"))
-    if forbids:
-        allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
-        low = drawing.value(fixed(d.choose((LOWEST, -1e9, -np.inf, -3.0, -3.0)), "float32"))
-        others = (d.chance(0.85), d.chance(0.5))
-        scores = drawing.op("Where", allowed, *((scores, low) if others[1] else (low, scores)))
-        chances = drawing.op("Softmax", scores, axis=axis)
-        chances = drawing.op("Where", allowed, *((chances, zero) if others[0] == others[1] else (zero, chances)))
-    else:
-        chances = drawing.op("Softmax", scores, axis=axis)
+    chances = _guarded(d, drawing, scores, shape, axis) if forbids else drawing.op("Softmax", scores, axis=axis)
     if d.chance(0.25) or _undefined in steps:
         chances = drawing.op("Where", drawing.op("IsNaN", chances), zero, chances)
     if half:
@@ -73,6 +65,16 @@ def draw_attention(d: Sampler) -> Instance:
         same = (1, *same[1:]) if d.chance() else same[1:]
     v = drawing.value(_floats(d, (*same, keys, width), half))
     return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
+
+
+def _guarded(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...], axis: int) -> str:
+    """The softmax of scores of which some are forbidden, with zeros in their place, now and then in that of the others."""
+    allowed, zero = drawing.value(_choice(d, d.broadcast_of(shape))), drawing.value(fixed(0.0, "float32"))
+    low = drawing.value(fixed(d.choose((LOWEST, -1e9, -np.inf, -3.0, -3.0)), "float32"))
+    others = (d.chance(0.85), d.chance(0.5))
+    scores = drawing.op("Where", allowed, *((scores, low) if others[1] else (low, scores)))
+    chances = drawing.op("Softmax", scores, axis=axis)
+    return drawing.op("Where", allowed, *((chances, zero) if others[0] == others[1] else (zero, chances)))
 
 
 def _forbidden_along_another_axis(d: Sampler, rows: tuple[int, ...]) -> Instance:

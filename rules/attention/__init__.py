@@ -5,6 +5,7 @@
     heads in rows, or as rows, keys and values that heads share             how it lies            `layout`
     Concat(past, k)                                                         stored keys, values    `cache`
     x * cos + turned(x) * sin == RotaryEmbedding(x, cos, sin)               positions              `rotary`, `rotary_reading`
+    Concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin)                        of each half           `rotary`
     Concat(RotaryEmbedding(x[:r]), x[r:])                                   of the first features  `rotary_parts`
 
 Nobody can write down all spellings of attention as patterns: scales stand before, behind or half on each side, masks are added,

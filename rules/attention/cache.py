@@ -13,7 +13,7 @@ from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
 from eqsat.rules.attention.elements import is_causal
 from eqsat.rules.attention.layout import SWAP, heads_apart, heads_in_rows
 from eqsat.rules.attention.magnitudes import FORBIDDING
-from eqsat.rules.terms import by_class, complete_nodes, converted, permutation_of
+from eqsat.rules.terms import by_class, complete_nodes, converted
 from eqsat.rules.views.movement import HALVES
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -67,7 +67,7 @@ def _attention_on_stored(view: GroupView) -> Iterator[Match]:
         q, keys, values, mask, *rest = (*inputs, None)
         if q is None or keys is None or values is None or any(rest):
             continue
-        rows = [user for op, user, _ in view.users(node) if op == "Transpose" and permutation_of(user) == SWAP]
+        rows = [user for op, user, _ in view.users(node) if op == "Transpose" and user.attr("perm") == SWAP]
         stored = product(joined.get(keys.handle, ()), joined.get(values.handle, ()))
         for (all_keys, pk, k), (all_values, pv, v) in stored:
             found = {"a": node, "q": q, "k": k, "v": v, "mask": mask, "keys": keys, "values": values}

@@ -5,7 +5,8 @@ halves of ``cos`` and ``sin`` are the same; or neighbours are pairs, and turned,
 operator takes one half of each, for every batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import HALVES, DType, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
-from eqsat.rules.attention.rotary_reading import turned_values
+from eqsat.rules.attention.rotary_reading import pairs_of_features, parts_by_class, turned_values, whole_features
+from eqsat.rules.attention.scores import is_number
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6
+_Pair = tuple[Ref, ...]
 
 
 def _draw(d: Sampler) -> Instance:
@@ -37,7 +40,7 @@ def _draw(d: Sampler) -> Instance:
     shapes = d.choose((*[(usual, usual)] * 8, (usual, usual[1:]), (usual, other)))
     if d.chance(0.1):
         lead, shapes = lead[1:], [s[-3:] for s in shapes]
-    lead = lead if d.chance(0.9) else (1, *lead[1:])
+    lead = lead if d.chance(0.85) else (1, *lead[1:])
     heads_unknown = {heads} if d.chance(0.5) else set[int]()
     precision = d.choose(("float32", "float32", "float16", "bfloat16"))
     widened = precision in ("float16", "bfloat16") and d.chance(0.4)  # turned in half precision, multiplied in float32
@@ -97,7 +100,11 @@ def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
         return drawing.value(fixed(function(np.concatenate((angles, other), axis=-1))))
     first = drawing.value(angles)
     second = first if other is angles else drawing.value(other)
-    return drawing.op(op, drawing.op("Concat", first, second, axis=-1))
+    found = drawing.op(op, drawing.op("Concat", first, second, axis=-1))
+    if d.chance(0.8):
+        return found
+    number = drawing.value(fixed(d.choose((np.full((), 1.25), np.full((1, 1), 1.25))).astype(angles.dtype)))
+    return drawing.op("Mul", *((found, number) if d.chance() else (number, found)))
 
 
 class _Halves:
@@ -106,7 +113,9 @@ class _Halves:
     def __init__(self, view: GroupView) -> None:
         self._view = view
         rows = complete_nodes(view, "Gather")
-        self._gathered = by_class((node, (x, i)) for node, (x, i) in rows if node.attr("axis", 0) == 0 and x.rank > 1)
+        self._gathered = by_class(
+            (node, (x, i)) for node, (x, i) in rows if node.attr("axis", 0) == 0 and (x.type.rank or 0) > 1
+        )
 
     def of(self, value: Ref, neighbours: bool, depth: int = _DEPTH) -> Term | None:
         """One half of a value along its last axis, ``None`` unless the two are known to be the same."""
@@ -141,13 +150,28 @@ class _Halves:
         if op == "Concat":
             twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
             return x if twice and not neighbours else None
+        if len(inputs) == 2 and _is_function(op, 2):
+            return self._of_scaled(value, op, inputs, neighbours, depth)
         views = op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]
-        if not (views or op == "Cast" or _is_function(op, len(inputs))):
+        if not (views or op == "Cast" or (len(inputs) == 1 and _is_function(op, 1))):
             return None
         half = self.of(x, neighbours, depth)
         if half is None or not views:
             return half and apply(op, half, **({"to": int(value.dtype)} if op == "Cast" else {}))
         return viewed(half, _halved(x.shape), _halved(value.shape), x)
+
+    def _of_scaled(
+        self, value: Ref, op: str, inputs: tuple[Ref | None, ...], neighbours: bool, depth: int
+    ) -> Term | None:
+        """Half of a factor times one number, as where longer texts are read than the model was trained on."""
+        a, b = inputs
+        if a is None or b is None:
+            return None
+        for at, (x, number) in enumerate(((a, b), (b, a))):
+            half = self.of(x, neighbours, depth) if x.type == value.type and is_number(number) else None
+            if half is not None:
+                return apply(op, *((number, half) if at else (half, number)))
+        return None
 
     def _of_pairs(self, pairs: Ref) -> Term | None:
         """What each pair along the last axis is twice: ``x`` of ``Expand(x)`` and of ``Concat(x, x)``, without that axis."""
@@ -164,8 +188,8 @@ def _halved(shape: Shape) -> Shape:
 
 
 def _is_function(op: str, inputs: int) -> bool:
-    """Whether an operator computes each element from that of its one input, and has no attributes."""
-    return inputs == 1 and (op == "Identity" or (traits_of(op).operands == 1 and attributes_of_schema(op) == {}))
+    """Whether an operator computes each element from those of its one or two inputs, and has no attributes."""
+    return (inputs == 1 and op == "Identity") or (traits_of(op).operands == inputs and attributes_of_schema(op) == {})
 
 
 def _sums_with_turned(view: GroupView) -> Iterator[Match]:
@@ -191,13 +215,20 @@ def _sequence_axes(*factors: Ref) -> set[int]:
     return {axis for f in factors for axis in (1, 2) if _full(f)[axis] != 1}
 
 
-def _table(half: Term, factor: Ref, x: Ref, axis: int) -> Term:
-    """One half of a factor for every batch and place: (batch, sequence, size)."""
+def _table(half: Term, shape: Shape, factor: Ref, x: Ref, axis: int) -> Term:
+    """One half of a factor, of this shape, for every batch and place: (batch, sequence, size)."""
     full = _full(factor)
     places = (full[0], full[axis], int(x.shape[3]) // 2)
-    term = viewed(half, _halved(factor.shape), places, factor)
+    term = viewed(half, shape, places, factor)
     whole = (x.shape[0], x.shape[axis], places[2])
     return repeated(term, places, whole, factor)
+
+
+def _embedded(x: Ref, tables: Sequence[Term], axis: int, **how: Any) -> Term:
+    """``x`` embedded by tables of the places along an axis."""
+    if axis == 2:
+        return apply("RotaryEmbedding", x, *tables, **how)
+    return heads_apart(apply("RotaryEmbedding", side_by_side(x), *tables, num_heads=int(x.shape[2]), **how), x)
 
 
 @group_rule(
@@ -222,11 +253,84 @@ def _table(half: Term, factor: Ref, x: Ref, axis: int) -> Term:
 def recognise_rotary_embedding(m: Match) -> Term:
     """``x * [c, c] + [-x2, x1] * [s, s] == RotaryEmbedding(x, c, s)`` for the halves ``x1`` and ``x2`` of ``x``."""
     axis = max(_sequence_axes(m.c, m.s), default=2)
-    tables = [_table(m.halves.of(f, m.neighbours), f, m.x, axis) for f in (m.c, m.s)]
-    how: dict[str, Any] = {"interleaved": 1} if m.neighbours else {}
-    if axis == 2:
-        return apply("RotaryEmbedding", m.x, *tables, **how)
-    return heads_apart(apply("RotaryEmbedding", side_by_side(m.x), *tables, num_heads=int(m.x.shape[2]), **how), m.x)
+    tables = [_table(m.halves.of(f, m.neighbours), _halved(f.shape), f, m.x, axis) for f in (m.c, m.s)]
+    return _embedded(m.x, tables, axis, **{"interleaved": 1} if m.neighbours else {})
+
+
+def _draw_apart(d: Sampler) -> Instance:
+    """The embedding of each half by itself, heads before or behind the sequence, now and then slightly wrong."""
+    drawing = Drawing()
+    batch, heads, length, half = d.extents(4, ones=0.1)
+    behind = d.chance(0.3)
+    lead = (batch, length, heads) if behind else (batch, heads, length)
+    many = d.choose((1, batch))
+    usual, other = ((many, lead[1], 1, half), (many, 1, lead[2], half))[:: 1 if behind else -1]
+    wrong = (usual, other), (usual, other), ((*usual[:3], 1), usual)
+    shapes = d.choose((*[(usual, usual)] * 7, (usual, usual[1:]), *wrong))
+    if d.chance(0.15):
+        lead, shapes = lead[1:], [s[-3:] for s in shapes]
+    lead = lead if d.chance(0.85) else (1, *lead[1:])
+    precision = d.choose(("float32", "float32", "float16", "bfloat16"))
+    x = drawing.value(d.floats((*lead, 2 * half), precision), {heads} if d.chance(0.5) else ())
+    c, s = (drawing.value(d.floats(shape, precision)) for shape in shapes)
+    low, high = drawing.builder.op("Split", x, drawing.value(fixed([half, half], "int64")), outputs=2, axis=-1)
+    first = drawing.op("Sub", drawing.op("Mul", low, c), drawing.op("Mul", high, s))
+    again = (c, s) if d.chance(0.9) else (s, c)
+    second = drawing.op("Add", *(drawing.op("Mul", y, f) for y, f in zip((high, low), again, strict=True)))
+    return drawing.finish(drawing.op("Concat", *((first, second) if d.chance(0.9) else (second, first)), axis=-1))
+
+
+def _turned_apart(view: GroupView) -> Iterator[Match]:
+    """``Concat(x1 * c - x2 * s, x2 * c + x1 * s)`` for the halves ``x1`` and ``x2`` of a value"""
+    differences, sums = (by_class(complete_nodes(view, op)) for op in ("Sub", "Add"))
+    pairs = [found for found in pairs_of_features(view) if found[1].handle in differences and found[2].handle in sums]
+    if not pairs:
+        return
+    products = by_class((node, p) for node, (a, b) in complete_nodes(view, "Mul") for p in ((a, b), (b, a)))
+    parts = parts_by_class(view)
+    for node, first, second in pairs:
+        for low, high, c, s in _crossed(products, differences[first.handle], sums[second.handle]):
+            for x, at in whole_features(parts.get(low.handle, ()), parts.get(high.handle, ())):
+                yield Match({"x": x, "c": c, "s": s, "at": at}, node)
+
+
+def _crossed(
+    products: Mapping[int, Sequence[_Pair]], differences: Iterable[_Pair], sums: Sequence[_Pair]
+) -> Iterator[tuple[Ref, Ref, Ref, Ref]]:
+    """``x1``, ``x2``, ``c`` and ``s`` of differences ``x1 * c - x2 * s`` for which there is a sum ``x2 * c + x1 * s``."""
+
+    def is_product(value: Ref, x: Ref, factor: Ref) -> bool:
+        return any(x.handle == y.handle and factor.handle == f.handle for y, f in products.get(value.handle, ()))
+
+    added = [found for a, b in sums for found in ((a, b), (b, a))]
+    for left, right in differences:
+        for (low, c), (high, s) in product(products.get(left.handle, ()), products.get(right.handle, ())):
+            if any(is_product(a, high, c) and is_product(b, low, s) for a, b in added):
+                yield low, high, c, s
+
+
+@group_rule(
+    find=_turned_apart,
+    where=[
+        single_or_half("x"),
+        *stated(
+            "x c s at root",
+            "heads are an axis: x.rank == 4",
+            "the factors have no more rows than there are places: root.type == x.type",
+            "an angle for each pair of features: c.shape[-1:] == s.shape[-1:] == (at,) and x.shape[-1:] == (2 * at,)",
+            "cosines and sines vary along one axis: len(sequence_axes(c, s)) < 2",
+            "heads in rows have a known number: sequence_axes(c, s) != {1} or isinstance(x.shape[2], int)",
+            functions={"sequence_axes": _sequence_axes},
+        ),
+    ],
+    exactness=Exactness.ROUNDING,
+    source="ONNX RotaryEmbedding; Su et al., RoFormer, 2021",
+    sample=_draw_apart,
+)
+def recognise_rotary_embedding_of_halves(m: Match) -> Term:
+    """``Concat(x1 * c - x2 * s, x2 * c + x1 * s) == RotaryEmbedding(x, c, s)`` for the halves ``x1`` and ``x2`` of ``x``."""
+    axis = max(_sequence_axes(m.c, m.s), default=2)
+    return _embedded(m.x, [_table(f, f.shape, f, m.x, axis) for f in (m.c, m.s)], axis)
 
 
 def _draw_transposed(d: Sampler) -> dict[str, Any]:

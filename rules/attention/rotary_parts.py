@@ -48,7 +48,7 @@ def _embeddings(view: GroupView) -> Iterator[tuple[Ref, tuple[Ref, Ref, Sequence
     viewed, of = by_class((x, node) for node, x in views), by_class(views)
     for r, (x, *tables) in complete_nodes(view, "RotaryEmbedding"):
         yield r, (r, x, tables, False)
-        for apart in of.get(x.handle, ()) if x.rank == 3 else ():
+        for apart in of.get(x.handle, ()) if x.type.rank == 3 else ():
             same = (node for node in viewed.get(r.handle, ()) if node.type == apart.type)
             yield from ((node, (r, apart, tables, True)) for node in same)
 

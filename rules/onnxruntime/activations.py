@@ -3,19 +3,15 @@
 import math
 
 from eqsat.conditions import constant, kernels, same_type
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref
+from eqsat.rules.onnxruntime.parameters import lies_along
 
 equation = Equations(
     __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source="contrib operators of ONNX Runtime"
 )
 FLOAT32 = kernels("x", DType.FLOAT)
-
-
-def is_row(b: Ref, x: Ref) -> bool:
-    return b.rank == 1 and b.shape == x.shape[-1:]
 
 
 for kind, name, kernel, biased in (("none", "gelu", "Gelu", "BiasGelu"), ("tanh", "fast_gelu", "FastGelu", "FastGelu")):
@@ -26,7 +22,8 @@ for kind, name, kernel, biased in (("none", "gelu", "Gelu", "BiasGelu"), ("tanh"
         f"fuse_bias_into_{name}",
         f"Gelu(x + b, approximate={kind!r}) == com.microsoft.{biased}(x, b)",
         FLOAT32,
-        "b lies along the last axis: is_row(b, x)",
+        "b lies along the last axis: lies_along(b, x)",
+        functions=named(lies_along),
     )
 equation(
     "recognise_quick_gelu",

@@ -21,7 +21,7 @@ from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, litera
 from eqsat.rules.cuts import cuts
 from eqsat.rules.onnxruntime.parameters import lies_along
 from eqsat.rules.onnxruntime.shared_heads import exchanged_heads
-from eqsat.rules.terms import add, by_class, complete_nodes, matmul, permutation_of
+from eqsat.rules.terms import add, by_class, complete_nodes, matmul, permutation_of, transposes
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -187,8 +187,8 @@ def _orders(view: GroupView) -> dict[int, list[tuple[Ref, Ref]]]:
     """Class -> what exchanges its heads, and that in rows."""
     apart = by_class((node, x) for node, (x, _) in complete_nodes(view, "Reshape"))
     found: dict[int, list[tuple[Ref, Ref]]] = {}
-    for t, (source,) in complete_nodes(view, "Transpose"):
-        rows = [y for op, y, _ in view.users(t) if op == "Reshape"] if len(permutation_of(t)) == 5 else []
+    for t, source, perm in transposes(view):
+        rows = [y for op, y, _ in view.users(t) if op == "Reshape"] if len(perm) == 5 else []
         for x in apart.get(source.handle, ()):
             found.setdefault(x.handle, []).extend((t, y) for y in rows)
     return found

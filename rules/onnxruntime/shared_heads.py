@@ -19,6 +19,7 @@ import numpy as np
 from eqsat.conditions import worthwhile
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import add, multiply, quotient
+from eqsat.ir.operators.onnxruntime_attention import BLOCK
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.attention.layout import SWAP, heads_in_rows
@@ -102,7 +103,7 @@ SHARED = [
     *USED,
     Condition("heads side by side", lambda m: m.q.rank == 3),
     Condition("as many queries as new keys", lambda m: m.k.shape[:2] == m.q.shape[:2]),
-    Condition("heads in blocks of 8", lambda m: m.q.static_shape[2] // m.a.attr("q_num_heads") % 8 == 0),
+    Condition(f"heads in blocks of {BLOCK}", lambda m: m.q.static_shape[2] // m.a.attr("q_num_heads") % BLOCK == 0),
     Condition("with a cache one sequence, or one query of each", lambda m: m.pk is None or 1 in m.q.shape[:2]),
     worthwhile(
         Condition(

@@ -31,7 +31,7 @@ def _concats(view: GroupView) -> Iterator[Match]:
     """Each Concat of dequantised constants: the first such spelling of each part."""
     found = by_class((step.node, step) for step in steps(view, "DequantizeLinear"))
     for concat, values in view.nodes("Concat"):
-        if len(values) < 2 or not all(v is not None and v.handle in found for v in values):
+        if len(values) < 2 or concat.type.rank is None or not all(v is not None and v.handle in found for v in values):
             continue
         axis = int(concat.attr("axis", 0)) % concat.rank
         parts = [next((s for s in found[v.handle] if _is_part(s, axis)), None) for v in values if v is not None]

@@ -69,6 +69,14 @@ equation(
     NARROW,
     source="ONNX Sigmoid",
 )
+equation(
+    "multiply_by_sigmoid_instead_of_dividing",
+    "x / (Exp(x * c) + 1) == x * Sigmoid(x * (c * -1))",  # where the exponential overflows, both are about 0
+    constant("c"),
+    same_type("x"),
+    NARROW,
+    source=SWISH,
+)
 
 RAMP = (same_type("x"), NARROW)
 equation(

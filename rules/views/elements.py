@@ -97,7 +97,7 @@ def _joined(view: GroupView) -> Iterator[Match]:
     elements = by_class(_elements(view))
     places = {(handle, e.whole.handle, e.axis, e.index) for handle, found in elements.items() for e in found}
     for node, operands in complete_nodes(view, "Concat"):
-        if len(operands) < 2:
+        if len(operands) < 2 or node.type.rank is None:
             continue
         along = int(node.attr("axis")) % node.rank
         for first in elements.get(operands[0].handle, ()):

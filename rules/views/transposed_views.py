@@ -11,7 +11,7 @@ from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.cuts import cuts
-from eqsat.rules.terms import by_class, complete_nodes, permutation_of, split, transpose
+from eqsat.rules.terms import by_class, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.transposes import is_unary
@@ -106,8 +106,7 @@ equation(
 
 def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
     """Each transposed part of a transposed value, as a part of the value itself."""
-    transposed = ((node, (x, permutation_of(node))) for node, (x,) in complete_nodes(view, "Transpose"))
-    sources = by_class((node, found) for node, found in transposed if not node.is_constant)
+    sources = by_class((node, (x, perm)) for node, x, perm in transposes(view) if not node.is_constant)
     for cut in cuts(view):
         for x, perm in sources.get(cut.value.handle, ()):
             for index, part in enumerate(cut.parts):
@@ -138,9 +137,9 @@ def _transposed_operands(view: GroupView) -> Iterator[Match]:
     """Each Concat with its operands before the transpose by each permutation that the first of them has; ``None`` for an operand
     that has it not."""
     sources: dict[int, dict[tuple[int, ...], Term]] = {}
-    for node, (x,) in view.nodes("Transpose"):
-        if x is not None and not node.is_constant:
-            sources.setdefault(node.handle, {}).setdefault(permutation_of(node), x)
+    for node, x, perm in transposes(view):
+        if not node.is_constant:
+            sources.setdefault(node.handle, {}).setdefault(perm, x)
     moved = {handle: dict(found) for handle, found in sources.items()}
     for op in operators_with(is_unary):
         for node, inputs in view.nodes(op):

@@ -13,7 +13,7 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
-from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, reshape, transpose
+from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, transpose, transposes
 from eqsat.rules.views.extents import viewed
 
 EXACT = Exactness.EXACT
@@ -48,8 +48,7 @@ class Transposer:
     """Writes the transpose of a value without a Transpose, if there is a way."""
 
     def __init__(self, view: GroupView) -> None:
-        transposes = complete_nodes(view, "Transpose")
-        self.sources = by_class((node, (x, permutation_of(node))) for node, (x,) in transposes)
+        self.sources = by_class((node, (x, perm)) for node, x, perm in transposes(view))
         ops = (*operators_with(is_elementwise), "Pad") if self.sources else ()
         self.regions = nodes_by_class(view, ops)
         self._found: dict[tuple[int, Permutation], Found | None] = {}
@@ -152,9 +151,8 @@ def _inverse(perm: Permutation) -> Permutation:
 def _undone(view: GroupView) -> Iterator[Match]:
     """Each transpose of an elementwise region of which all inputs are transposed the other way, and the region without."""
     transposer = Transposer(view)
-    for node, (value,) in view.nodes("Transpose"):
-        regions = transposer.regions.get(value.handle, ()) if value is not None else ()
-        rebuilt = (transposer.rebuilt(region, permutation_of(node)) for region in regions)
+    for node, value, perm in transposes(view):
+        rebuilt = (transposer.rebuilt(region, perm) for region in transposer.regions.get(value.handle, ()))
         found = next((found for found in rebuilt if found is not None), None)
         if found is not None:
             yield Match({"region": found[0]}, node)

@@ -148,6 +148,34 @@ def test_a_use_that_the_definition_does_not_cover_stays_opaque(tmp_path: Path) -
     assert "not covered" in node.opaque
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_attention_of_a_file_in_half_precision_is_read(dtype: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", dtype, (2, 3, 8))
+    graph = b.finish({"y": b.op("MultiHeadAttention", x, x, x, domain=DOMAIN, num_heads=2)})
+    (node,) = load_onnx(to_model(graph)).nodes
+    assert not node.opaque
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8)).astype(DType[dtype.upper()].numpy)}
+    found = run(graph, feeds)["y"]
+    heads = feeds["x"].astype(np.float32).reshape(2, 3, 2, 4).transpose(0, 2, 1, 3)
+    chances = np.exp(heads @ heads.swapaxes(2, 3) / 2)
+    expected = (chances / chances.sum(axis=-1, keepdims=True) @ heads).transpose(0, 2, 1, 3).reshape(2, 3, 8)
+    assert found.dtype == feeds["x"].dtype
+    np.testing.assert_allclose(found.astype(np.float32), expected, atol=1e-2 if dtype == "float16" else 8e-2)
+
+
+@pytest.mark.parametrize(("smooth", "covered"), [(-1, True), (0, True), (1, False)])
+def test_smooth_softmax_is_off_at_zero_too(smooth: int, covered: bool) -> None:
+    b = GraphBuilder()
+    operands = [b.input(name, "float32", (1, 4, 16)) for name in "qkv"]
+    lengths = b.constant(np.full(1, 3, np.int32)), b.constant(np.int32(4))
+    how = {"num_heads": 2, "kv_num_heads": 2}
+    y, *_ = b.op("GroupQueryAttention", *operands, None, None, *lengths, domain=DOMAIN, outputs=3, **how)
+    model = to_model(b.finish({"y": y}))
+    model.graph.node[0].attribute.add(name="smooth_softmax", i=smooth, type=2)
+    assert bool(load_onnx(model).nodes[0].opaque) != covered
+
+
 def test_rows_of_unknown_heads_stay_as_they_are() -> None:
     """Neither an attribute nor tables of known width tell how many heads there are."""
     b = GraphBuilder()

@@ -332,3 +332,24 @@ def test_the_last_part_before_the_first_is_a_roll(how: str, turned: bool) -> Non
     feeds = {"x": np.arange(18, dtype=np.float32).reshape(3, 6)}
     _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
     assert _functions(module)[-1] == ("roll" if turned else "cat")
+
+
+def test_zero_points_are_added_to_more_digits_than_half_precision_has() -> None:
+    b = GraphBuilder()
+    x, scale, zero = b.input("x", "float16", (3,)), b.constant(np.float16(1)), b.constant(np.int16(1))
+    graph = b.finish({"y": b.op("QuantizeLinear", x, scale, zero)})
+    feeds = {"x": np.array([5000, -5000, 3], np.float16)}
+    (found,) = _call(to_module(graph), graph, feeds)
+    assert found.tolist() == run(graph, feeds)["y"].tolist() == [5001, -4999, 4]
+
+
+def test_quotients_are_divided_by_tensors() -> None:
+    """On CUDA a number is a reciprocal, which rounds otherwise."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (3,))
+    y = b.op("QuantizeLinear", x, b.constant(np.float32(0.3)), b.constant(np.uint8(7)))
+    results = y, *b.op("DynamicQuantizeLinear", x, outputs=3)
+    module = to_module(b.finish({f"y{i}": v for i, v in enumerate(results)}))
+    quotients = [n for n in module.graph.nodes if "div" in getattr(n.target, "__name__", "")]
+    assert len(quotients) == 4
+    assert all(isinstance(n.args[1], torch.fx.Node) for n in quotients)

@@ -239,6 +239,14 @@ def test_means_whose_axes_are_dropped_lie_along_other_axes_of_the_value() -> Non
     assert "InstanceNormalization" not in found(spelled, (3, 1, 3, "w"))
 
 
+@pytest.mark.parametrize("factor", [-1.0, -1.702])
+def test_a_value_by_one_plus_an_exponential_is_gated_by_itself(factor: float) -> None:
+    def spelled(t: Any, x: str) -> str:
+        return t.Div(x, t.Add(t.Exp(t.Neg(x) if factor == -1 else t.Mul(x, factor)), 1.0))
+
+    assert found(spelled) == {"Sigmoid": 1, "Mul": 1 if factor == -1 else 2}
+
+
 def test_computed_gain() -> None:
     def spelling(t: Any, x: str) -> str:
         gain = t._builder.input("g", "float32", (4,))

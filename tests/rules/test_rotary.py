@@ -195,6 +195,29 @@ def test_computed_tables_are_computed_once(many: int) -> None:
     assert set(left) <= {"Cast", "Mul", "Cos", "Sin", "Expand"}
 
 
+def test_computed_tables_times_a_number() -> None:
+    """As YaRN and longrope have them, for texts longer than those that the model was trained on."""
+    left = left_of(graph(lambda b: [b.op("Mul", table, number(b, 1.19)) for table in computed(b, 1)]))
+    assert left.pop("RotaryEmbedding") == 1
+    assert set(left) <= {"Cast", "Mul", "Cos", "Sin", "Expand"}
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_halves_turned_apart(rows: bool) -> None:
+    """As gpt-oss does, with each angle once."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (B, S, N, D) if rows else (B, N, S, D))
+    cosine, sine = (
+        b.constant(f(ANGLES).reshape((1, S, 1, D // 2) if rows else (1, 1, S, D // 2))) for f in (np.cos, np.sin)
+    )
+    low, high = b.op("Split", x, ints(b, D // 2, D // 2), outputs=2, axis=-1)
+    first = b.op("Sub", b.op("Mul", low, cosine), b.op("Mul", high, sine))
+    second = b.op("Add", b.op("Mul", high, cosine), b.op("Mul", low, sine))
+    left = left_of(b.finish([b.op("Concat", first, second, axis=-1)]))
+    assert left.pop("RotaryEmbedding") == 1
+    assert set(left) <= {"Reshape"}
+
+
 def test_attention_is_found_behind_it() -> None:
     """Queries and keys of which two heads share one, as in Llama."""
     b = GraphBuilder()

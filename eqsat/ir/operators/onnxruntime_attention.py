@@ -14,7 +14,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 
 def _width(b: GraphBuilder, value: str | None) -> int:
@@ -61,7 +61,7 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
         operands[1:] = [b.op("Concat", past, new, axis=2) for past, new in zip(stored, operands[1:], strict=True)]
     scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
     scores = b.op("MatMul", operands[0], b.op("Transpose", operands[1], perm=(0, 1, 3, 2)))
-    scores = b.op("Mul", scores, b.constant(np.float32(scale), DType.FLOAT))
+    scores = b.op("Mul", scores, b.constant(np.asarray(scale, b.type_of(scores).dtype.numpy)))
     if given[5]:
         scores = b.op("Add", scores, given[5])
     found = b.op("MatMul", b.op("Softmax", scores, axis=-1), operands[2])
@@ -133,7 +133,7 @@ define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, outline=_like_first)
 _GROUPED = "GroupQueryAttention"
 _INPUTS = 14
 _SCORES = 10
-_BLOCK, _TURNED_BLOCK = 8, 16
+BLOCK, TURNED_BLOCK = 8, 16
 """What the size of a head is a multiple of, and of one that turns."""
 
 
@@ -190,7 +190,8 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
     """Attention of the newest queries over what is stored and as many new keys, turned before by their places; also the two
     together, heads apart."""
     known = ("num_heads", "kv_num_heads", "scale", "causal", "do_rotary", "rotary_interleaved")
-    only_attributes(_GROUPED, attributes, *known, **_UNSET)
+    smooth = min(attributes.get("smooth_softmax", -1), 0)  # 0 is off, too
+    only_attributes(_GROUPED, attributes, *known, **_UNSET | {"smooth_softmax": smooth})
     given: list[Any] = [*inputs, *([None] * _INPUTS)][:_INPUTS]
     query, keys, values, past_keys, past_values, lengths, longest, *turns = given[:_SCORES]
     heads, groups = (int(attributes[name]) for name in ("num_heads", "kv_num_heads"))  # type: ignore[arg-type]
@@ -204,7 +205,7 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
     if _length(b, query, 1, 3) != new:
         raise ShapeError(f"{_GROUPED} takes as many queries as new keys")
     batch, _, width = b.type_of(query).shape
-    block = _TURNED_BLOCK if turned else _BLOCK
+    block = TURNED_BLOCK if turned else BLOCK
     if isinstance(width, int) and width // heads % block:
         raise ShapeError(f"{_GROUPED} takes heads whose size is a multiple of {block}")
     if before and new != 1 and batch != 1 and isinstance(batch, int):
