@@ -1,5 +1,6 @@
 """What a file can say, as a graph and back."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import ml_dtypes
@@ -319,6 +320,50 @@ def test_types_that_are_stale_are_left_out_where_an_operator_of_another_domain_i
     assert [n.op for n in graph.nodes] == [n.op_type for n in nodes]
     assert str(graph.type_of("y")) == "float32[n, 3]"
     assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_what_bodies_and_functions_keep_outside_is_read_into_them(tmp_path: Path) -> None:
+    """Attributes of nodes in bodies, inner ones too, and in functions; and what a body returns as it is."""
+
+    def outside(name: str) -> onnx.NodeProto:
+        return node("Constant", [], [name], value=numpy_helper.from_array(X, name))
+
+    def body(*nodes: onnx.NodeProto, initializer: bool = False) -> onnx.GraphProto:
+        name = nodes[-1].output[0] if nodes else f"returned_{initializer}"
+        weights = [numpy_helper.from_array(X, name)] if initializer else []
+        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])
+        return helper.make_graph(nodes, "body", [], [output], weights)
+
+    inner = helper.make_node("If", ["c"], ["i"], then_branch=body(initializer=True), else_branch=body(outside("e")))
+    then = body(outside("t"), inner, node("Add", ["t", "i"], ["u"]))
+    nodes = [helper.make_node("If", ["c"], ["z"], then_branch=then, else_branch=body(outside("f")))]
+    nodes.append(helper.make_node("Shift", ["z"], ["y"], domain="local"))
+    feeds = {"c": np.array(True)}
+    source = model(nodes, feeds)
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("Shift", [outside("k"), node("Add", ["a", "k"], ["b"])]))
+    source.functions[0].opset_import[0].version = 16  # so it is not inlined
+    expected = run(source, feeds)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / "m.data").write_bytes(X.tobytes())
+    for tensor in _tensors(source.graph.node, source.functions[0].node):
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="m.data")
+    onnx.save(source, tmp_path / "m.onnx")
+    save_onnx(load_onnx(tmp_path / "m.onnx"), kept / "m.onnx")
+    assert_same(expected, run(str(kept / "m.onnx"), feeds))
+
+
+def _tensors(*lists: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """Those in attributes, and the initializers of bodies."""
+    for attribute in (a for nodes in lists for n in nodes for a in n.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        if attribute.HasField("g"):
+            yield from attribute.g.initializer
+            yield from _tensors(attribute.g.node)
 
 
 def test_digits_are_a_name_of_an_extent() -> None:
