@@ -266,6 +266,23 @@ def test_attributes_of_functions_have_defaults_in_bodies() -> None:
     assert_same(run(source, feeds), run(to_model(load_onnx(source)), feeds))
 
 
+@pytest.mark.parametrize("opset", [16, 17])
+@pytest.mark.parametrize("order", [1, -1])
+def test_overloads_of_functions_are_functions_of_their_own(opset: int, order: int) -> None:
+    """Those of another opset are not inlined."""
+    call = node("F", ["x"], domain="local")
+    call.overload = "two"
+    source = model([call], {"x": X}, ir_version=10)
+    source.opset_import.add(domain="local", version=1)
+    for overload, op in (("one", "Neg"), ("two", "Relu"))[::order]:
+        source.functions.append(_function("F", [node(op, ["a"], ["b"])]))
+        source.functions[-1].overload = overload
+        source.functions[-1].opset_import[0].version = opset
+    written = to_model(load_onnx(source))
+    assert len(written.functions) == (opset == 16)
+    assert_same(run(source, {"x": X}), run(written, {"x": X}))
+
+
 def test_recursive_functions_stay() -> None:
     source = model([node("Loopy", ["x"], ["t"], domain="local"), node("Plain", ["t"], domain="local")], {"x": X})
     source.opset_import.add(domain="local", version=1)

@@ -34,11 +34,7 @@ class RawNode:
 
     @property
     def label(self) -> str:
-        return (
-            f"{self.op} {self.proto.name or self.outputs[:1]!r}"
-            if self.proto.name
-            else f"{self.op} -> {list(self.outputs)}"
-        )
+        return f"{self.op} {self.proto.name!r}" if self.proto.name else f"{self.op} -> {list(self.outputs)}"
 
 
 def read_raw_node(proto: Any) -> RawNode:
