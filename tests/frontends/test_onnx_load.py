@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import assert_round_trip, assert_same, info, model, node, noise, run
 
+import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.errors import OptionError
 from eqsat.frontends.onnx.model import load_onnx
@@ -281,6 +282,16 @@ def test_overloads_of_functions_are_functions_of_their_own(opset: int, order: in
     written = to_model(load_onnx(source))
     assert len(written.functions) == (opset == 16)
     assert_same(run(source, {"x": X}), run(written, {"x": X}))
+
+
+def test_what_nodes_that_pass_through_say_of_themselves_is_kept() -> None:
+    foreign = node("Foreign", ["x"], ["t"], domain="of.others", doc_string="says what it does")
+    foreign.metadata_props.add(key="made", value="by hand")
+    source = model([foreign, node("Identity", ["t"], ["u"]), node("Relu", ["u"])], {"x": X}, opset=21, ir_version=10)
+    source.opset_import.add(domain="of.others", version=1)
+    kept = eqsat.optimize(source, verify=False).to_onnx().graph.node[0]
+    assert (kept.op_type, kept.doc_string) == ("Foreign", "says what it does")
+    assert [(p.key, p.value) for p in kept.metadata_props] == [("made", "by hand")]
 
 
 def test_recursive_functions_stay() -> None:
