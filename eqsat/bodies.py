@@ -11,10 +11,13 @@ from eqsat.backends.onnx_nodes import write_body
 from eqsat.errors import EqsatError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant, same_bits
-from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
 from eqsat.lower.program import Kernel, Program
 from eqsat.options import Options
 from eqsat.report import Report
+
+HANDED_BYTES = 1 << 12
+"""Constants of so many bytes that rules make in a body belong to the graph around it, where branches share equal ones."""
 
 Optimise = Callable[[Graph, Options], tuple[Program, Report]]
 
@@ -25,7 +28,7 @@ class Bodies:
 
     ``changed``: by the bytes of a new body, the weakest class and the names of the rules that made it. ``kept``: why bodies
     stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number. ``left_out``: what they
-    were wrong with (`eqsat.suspects`).
+    were wrong with (`eqsat.suspects`). ``handed``: constants made in bodies that the graph around them is to have, by name.
     """
 
     count: int = 0
@@ -39,6 +42,7 @@ class Bodies:
     kept: Counter[str] = field(default_factory=Counter[str])
     verdicts: Counter[str] = field(default_factory=Counter[str])
     left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    handed: dict[str, Constant] = field(default_factory=dict[str, Constant])
 
     def to_dict(self) -> dict[str, Any]:
         """For the report; empty where there are no bodies."""
@@ -93,7 +97,8 @@ def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple
         with_bodies(node, lambda body, names, node=node: _optimised(node, body, names, graph, within, optimise, found))
         for node in graph.nodes
     ]
-    return graph.with_nodes(nodes).pruned(), found
+    constants = MappingProxyType({**graph.constants, **found.handed})
+    return replace(graph.with_nodes(nodes), constants=constants).pruned(), found
 
 
 def judged(program: Program, bodies: Bodies) -> Program:
@@ -129,7 +134,7 @@ def _optimised(
         found.add(report)
         gains = report.cost_after < report.cost_before or report.bodies.get("optimised", 0)
         new = (
-            _placed(body, dict(zip(body.captures, names, strict=True)), program, outer, options.file_form)
+            _placed(body, dict(zip(body.captures, names, strict=True)), program, outer, options.file_form, found.handed)
             if gains
             else None
         )
@@ -152,7 +157,7 @@ def _optimised(
         for key, number in counts.items():
             total[key] += number
     captured = dict(zip(body.captures, names, strict=True))
-    return new, tuple(captured[c] for c in new.captures)
+    return new, tuple(captured.get(c, c) for c in new.captures)
 
 
 def _kept(body: Subgraph, names: tuple[str, ...], reason: str, found: Bodies) -> tuple[Subgraph, tuple[str, ...]]:
@@ -161,8 +166,11 @@ def _kept(body: Subgraph, names: tuple[str, ...], reason: str, found: Bodies) ->
     return body, names
 
 
-def _placed(body: Subgraph, names: Mapping[str, str], program: Program, outer: Graph, form: str) -> Subgraph:
-    """The program of a body as a body: what it still reads of the graph around it are its captures."""
+def _placed(
+    body: Subgraph, names: Mapping[str, str], program: Program, outer: Graph, form: str, handed: dict[str, Constant]
+) -> Subgraph:
+    """The program of a body as a body: what it still reads of the graph around it are its captures. Large constants of its own
+    are added to ``handed``."""
     assert body.graph is not None
     graph = in_form(program.graph, form)
     read = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
@@ -178,9 +186,42 @@ def _placed(body: Subgraph, names: Mapping[str, str], program: Program, outer: G
     inputs = tuple(v for v in graph.inputs if v not in names or v in captures)
     constants = {k: c for k, c in graph.constants.items() if k in read}
     graph = replace(graph, inputs=inputs, constants=MappingProxyType(constants))
+    moved = _handed(graph, captures, body, outer, handed)
+    if moved:
+        graph, captures = _renamed(graph, moved), (*captures, *dict.fromkeys(moved.values()))
     opset = choose_form(graph).opset
     proto = write_body(graph, captures, opset).SerializeToString(deterministic=True)
     return Subgraph(proto, captures, opset, graph)
+
+
+def _handed(
+    graph: Graph, captures: tuple[str, ...], body: Subgraph, outer: Graph, handed: dict[str, Constant]
+) -> dict[str, str]:
+    """Names in the graph around a body for its large constants, but for those that it returns or captures already."""
+    moved: dict[str, str] = {}
+    taken = {
+        *outer.types,
+        *outer.constants,
+        *outer.inputs,
+        *graph.types,
+        *graph.constants,
+        *graph.inputs,
+        *body.captures,
+    }
+    for name, constant in sorted(graph.constants.items()):
+        if constant.bytes < HANDED_BYTES or name in captures or name in graph.outputs:
+            continue
+        equal = next((n for n, c in handed.items() if n not in taken and _equal(c, constant)), None)
+        moved[name] = equal or fresh_name(name, taken | handed.keys())
+        handed[moved[name]] = constant
+    return moved
+
+
+def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """``graph`` with other names for some constants."""
+    nodes = (replace(node, inputs=tuple(names.get(v, v) for v in node.inputs)) for node in graph.nodes)
+    constants = {names.get(k, k): c for k, c in graph.constants.items()}
+    return replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
 
 
 def _equal(a: Constant, b: Constant) -> bool:

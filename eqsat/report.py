@@ -1,7 +1,7 @@
 """The report of an optimisation: a stable dictionary, text for a terminal, a table for a notebook."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat.ir.graph import Graph, bodies_of
@@ -30,8 +30,16 @@ def opaque_counts(graph: Graph) -> dict[str, int]:
 
 
 def constant_bytes(graph: Graph) -> int:
-    """Bytes of the constants, each once."""
-    return sum({id(c): c.bytes for c in graph.constants.values()}.values())
+    """Bytes of the constants, each once, and of those that bodies hold themselves."""
+    own = sum({id(c): c.bytes for c in graph.constants.values()}.values())
+    return own + sum(
+        constant_bytes(
+            replace(body.graph, constants={k: c for k, c in body.graph.constants.items() if k not in body.captures})
+        )
+        for node in graph.nodes
+        for body in bodies_of(node.attributes)
+        if body.graph is not None
+    )
 
 
 @dataclass

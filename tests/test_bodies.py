@@ -423,3 +423,35 @@ def test_a_wrong_body_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         result = eqsat.optimize(choice())
     assert result.report.bodies["optimised"] == 0
     assert result.report.verification["verdict"] == "equal"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_branches_share_the_large_constants_that_are_made_in_them(tmp_path: Path, nested: bool) -> None:
+    """Three products of one input are one by the weights side by side, in each branch."""
+    rng = np.random.default_rng(0)
+    weights = {k: (rng.standard_normal((64, 64)) / 8).astype(np.float32) for k in "qkv"}
+
+    def branch(prefix: str, last: str) -> onnx.GraphProto:
+        nodes = [node("MatMul", ["x", k], [prefix + k]) for k in "qkv"]
+        nodes += [node("Sigmoid", [f"{prefix}q"], [f"{prefix}1"]), node("Tanh", [f"{prefix}k"], [f"{prefix}2"])]
+        nodes += [node("Mul", [f"{prefix}1", f"{prefix}2"], [f"{prefix}3"])]
+        nodes += [node(last, [f"{prefix}3", f"{prefix}v"], [f"{prefix}y"])]
+        return helper.make_graph(nodes, prefix, [], [value(f"{prefix}y", FLOAT, [7, 64])])
+
+    def either(prefix: str, output: str, condition: str) -> onnx.NodeProto:
+        then, other = branch(f"{prefix}a", "Add"), branch(f"{prefix}b", "Sub")
+        return helper.make_node("If", [condition], [output], then_branch=then, else_branch=other)
+
+    choice = either("o", "y", "c")
+    if nested:
+        inner = helper.make_graph([either("i", "iy", "d")], "inner", [], [value("iy", FLOAT, [7, 64])])
+        choice = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=branch("p", "Sub"))
+    inputs = [value("x", FLOAT, [7, 64]), value("c", BOOL, []), *([value("d", BOOL, [])] if nested else [])]
+    source = model([choice], inputs, constants(**weights))
+    result = eqsat.optimize(source)
+    x = rng.standard_normal((7, 64)).astype(np.float32)
+    given = {"x": x, "c": True, "d": False} if nested else {"x": x, "c": True}
+    assert_same_results(source, written(result, tmp_path / "m.onnx"), given, {**given, "c": False})
+    assert (tmp_path / "m.onnx").stat().st_size < 1.3 * len(source.SerializeToString())
+    report = result.report
+    assert report.constant_bytes_before <= report.constant_bytes_after < 1.1 * report.constant_bytes_before

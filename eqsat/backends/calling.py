@@ -15,6 +15,7 @@ from eqsat.frontends.torch_export import is_torch
 from eqsat.ir.constants import File
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
+from eqsat.ir.types import TensorType
 
 
 def load_graph(
@@ -56,6 +57,11 @@ def load_graph(
     return load(None, {})  # ONNX Runtime before 1.21 looks for the files elsewhere
 
 
+def _is_tensor(graph: Graph, value: str) -> bool:
+    """Whether a value is no sequence, say, which is handed over as it is; what is no input is an error that is told later."""
+    return value not in graph.inputs or isinstance(graph.type_of(value), TensorType)
+
+
 def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """The outputs of ``graph`` by name, as tensors if an input is one. Raises `FeedError` for inputs that do not fit."""
     if len(inputs) > len(graph.inputs):
@@ -66,7 +72,7 @@ def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[s
         raise FeedError(f"inputs: {sorted(twice)} are given by position and by name")
     given = dict[str, Any](with_defaults(graph, {**given, **named}))
     if not any(map(is_torch, given.values())):
-        feeds = {name: np.asarray(value) for name, value in given.items()}
+        feeds = {name: np.asarray(value) if _is_tensor(graph, name) else value for name, value in given.items()}
         check_feeds(graph, feeds)
         return session.run(feeds, graph.outputs)
     from eqsat.backends.torch_tensors import to_array, to_tensor

@@ -24,7 +24,8 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
 
     Trailing inputs that only tell what the bodies capture become names inside the bodies again.
     """
-    proto = onnx.NodeProto(op_type=node.op)
+    proto = onnx.NodeProto.FromString(node.about)
+    proto.op_type = node.op
     domain = domain_in_files(node.op, node.domain)
     if domain:
         proto.domain = domain

@@ -291,5 +291,5 @@ def _to_numpy(value: Any) -> Any:
     dtype, shape = DType(value.element_type()), value.shape()
     if dtype.bits < 8:
         raise ModelError(f"values of type {value.data_type()} are packed and cannot be handed out")
-    raw = ctypes.string_at(value.data_ptr(), math.prod(shape) * dtype.numpy.itemsize)
+    raw = bytearray(ctypes.string_at(value.data_ptr(), math.prod(shape) * dtype.numpy.itemsize))  # bytes are immutable
     return np.frombuffer(raw, dtype.numpy).reshape(shape)

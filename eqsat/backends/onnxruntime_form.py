@@ -178,8 +178,13 @@ def _keep_axes_of_norms(written: Written) -> None:
         if x.rank is None or last or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
             written.nodes.append(node)
             continue
-        parameters = (v and written.reshaped(v, (1, shape[0])) for v in node.inputs[1:])
-        written.put(node, node, node.inputs[0], *parameters)
+        written.put(node, node, node.inputs[0], *(v and _with_two_axes(written, v) for v in node.inputs[1:]))
+
+
+def _with_two_axes(written: Written, value: str) -> str:
+    """``value``, with an axis before its own if it has one alone."""
+    shape = written.old.type_of(value).shape or ()
+    return written.reshaped(value, (1, shape[0])) if len(shape) == 1 and isinstance(shape[0], int) else value
 
 
 def _share_no_bias(written: Written) -> None:

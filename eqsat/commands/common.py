@@ -34,7 +34,11 @@ Assume = Annotated[
 ]
 Feeds = Annotated[
     list[Path] | None,
-    typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
+    typer.Option(
+        "--inputs",
+        metavar="FEEDS.npz",
+        help="Verify on these inputs instead of random ones: one array per input, by name.",
+    ),
 ]
 TargetName = Annotated[
     str | None,

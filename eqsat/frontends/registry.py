@@ -84,7 +84,7 @@ def resolve(source: Any, **options: Any) -> Graph | OnnxSource:
     ``options`` that are ``None`` or empty are not given. Raises `ModelError` for what no front end accepts, `OptionError` for
     options that its front end does not take.
     """
-    given = {name: value for name, value in options.items() if value is not None and value != {}}
+    given = {name: value for name, value in options.items() if _is_given(value)}
     frontend = next((f for f in frontends() if f.accepts(source)), None)
     if frontend is None:
         raise ModelError(
@@ -100,6 +100,11 @@ def resolve(source: Any, **options: Any) -> Graph | OnnxSource:
             f"front end {frontend.name}: read returned nothing for {type(source).__name__} {reprlib.repr(source)}"
         )
     return found
+
+
+def _is_given(value: object) -> bool:
+    """An option may be an array, which is compared element by element."""
+    return value is not None and not (isinstance(value, Mapping) and value == {})
 
 
 def load(source: Any, dims: Mapping[str, int | str] | None = None, **options: Any) -> Graph:

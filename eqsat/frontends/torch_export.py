@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Generator, Mapping, Sequence
@@ -129,18 +130,51 @@ _ONE_AT_A_TIME = threading.RLock()
 """Exporters are made for one thread, and so is turning what they say aside: two at once would leave standard output turned."""
 
 
+_EXPORTERS = ("torch", "onnxscript", "onnx_ir")
+"""Packages whose loggers say nothing while a graph is exported."""
+
+
+class _WithoutThread(io.TextIOBase):
+    """A stream to which one thread's text does not come, while that of the others does."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._thread = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        own = threading.get_ident() == self._thread
+        return len(text) if own or self._stream is None else self._stream.write(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+
+
+@contextlib.contextmanager
+def _quiet_loggers() -> Generator[None]:
+    known = {n for n in logging.root.manager.loggerDict if n.split(".")[0] in _EXPORTERS}
+    levels = {logger: logger.level for logger in map(logging.getLogger, sorted({*known, *_EXPORTERS}))}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
 @contextlib.contextmanager
 def exporting(name: str) -> Generator[None]:
-    """What torch's exporters raise as one `ModelError`; what they print, log and warn of on the way is nobody's business."""
-    disabled = logging.root.manager.disable
+    """What torch's exporters raise as one `ModelError`; what they print, log and warn of on the way is nobody's business. What
+    other threads print and log meanwhile is left alone."""
     with (
         _ONE_AT_A_TIME,
         warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
+        contextlib.redirect_stdout(_WithoutThread(sys.stdout)),
+        contextlib.redirect_stderr(_WithoutThread(sys.stderr)),
+        _quiet_loggers(),
     ):
         warnings.simplefilter("ignore")
-        logging.disable(logging.ERROR)
         try:
             yield
         except ModelError:
@@ -149,5 +183,3 @@ def exporting(name: str) -> Generator[None]:
             cause = error.__cause__ or error
             said = " ".join(str(cause).split())[:400]
             raise ModelError(f"module {name}: torch cannot export it: {type(cause).__name__}: {said}") from error
-        finally:
-            logging.disable(disabled)

@@ -146,7 +146,8 @@ class Node:
     """One application of an operator.
 
     ``opaque`` is empty for an operator whose meaning we know; otherwise it says why the optimizer passes the node through
-    untouched (its attributes are then `RawAttribute` and `Subgraph`, valid at the opset the model came with).
+    untouched (its attributes are then `RawAttribute` and `Subgraph`, valid at the opset the model came with). ``about``: what its
+    file says of such a node besides, as a message.
     """
 
     op: str
@@ -156,6 +157,7 @@ class Node:
     domain: str = ""
     name: str = ""
     opaque: str = ""
+    about: bytes = b""
 
     @property
     def key(self) -> str:

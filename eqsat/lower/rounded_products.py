@@ -120,7 +120,7 @@ def without_new_pairs(program: Program, original: Graph) -> Program:
     constants = {v: c for v, c in constants.items() if v in used}
     graph = replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
     origin = {v: o for v, o in program.origin.items() if v not in new}
-    return Program(graph, kernels, MappingProxyType(origin))
+    return replace(program, graph=graph, kernels=kernels, origin=MappingProxyType(origin))
 
 
 def _value(node: Node, constants: Mapping[str, Constant]) -> Constant:

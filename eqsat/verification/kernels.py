@@ -17,7 +17,7 @@ from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph
-from eqsat.ir.types import is_array
+from eqsat.ir.types import is_array, is_sequence
 from eqsat.lower.program import Program
 from eqsat.verification.alike import excused, most_telling
 from eqsat.verification.compare import Yardstick, bytes_of
@@ -120,7 +120,7 @@ class KernelCheck:
         return self.report
 
     def _chunks(self, feeds: Mapping[str, np.ndarray]) -> Iterator[list[Region]]:
-        sizes = sized(self.original, {name: np.shape(value) for name, value in feeds.items()})
+        sizes = sized(self.original, {n: np.shape(v) for n, v in feeds.items() if not is_sequence(v)})
         chunk: list[Region] = []
         held: set[str] = set()
         total = 0
@@ -148,7 +148,9 @@ class KernelCheck:
 
     def _run_chunk(self, chunk: Sequence[Region], feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int) -> None:
         needed = set[str]().union(*map(self._needed, chunk))
-        values = {v: np.asarray(feeds[v]) for v in needed if v in self.original.inputs}
+        values: dict[str, Any] = {
+            v: feeds[v] if is_sequence(feeds[v]) else np.asarray(feeds[v]) for v in needed if v in self.original.inputs
+        }
         values.update((v, self.original.constants[v].numpy()) for v in needed if v in self.original.constants)
         values.update(fetch(sorted(self._computed(needed))))
         self.original = with_dtypes(self.original, values)

@@ -25,6 +25,7 @@ from eqsat.backends.transposed_products import crashing_products
 from eqsat.errors import EqsatError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import is_sequence
 from eqsat.verification.compare import Judgement, bytes_of
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.original import Source, open_file
@@ -80,8 +81,8 @@ class LevelCheck:
         # Fused kernels of the runtime may end the process on empty tensors, where those they replace do not.
         shapes: dict[tuple[object, ...], int] = {}
         for k, feeds in enumerate(reference.trials):
-            if all(map(np.size, feeds.values())):
-                shapes.setdefault((k,) if full else tuple(map(np.shape, feeds.values())), k)
+            if all(map(_size, feeds.values())):
+                shapes.setdefault((k,) if full else tuple(map(_shape, feeds.values())), k)
         self._trials = {k: reference.trials[k] for k in shapes.values()}
 
     def run(self, levels: Sequence[str]) -> LevelReport:
@@ -161,6 +162,15 @@ class LevelCheck:
             either = [y.judge(found[k][name]) for y in (wider, beside)]
             judged[k, name] = next((j for j in either if not j.message), either[0])
         return judged
+
+
+def _size(value: Any) -> int:
+    return min(map(_size, value), default=0) if is_sequence(value) else np.size(value)
+
+
+def _shape(value: Any) -> tuple[object, ...]:
+    """That of an array, or those of all in a sequence."""
+    return tuple(map(_shape, value)) if is_sequence(value) else np.shape(value)
 
 
 def _refusals(judged: Judgements) -> dict[tuple[int, str], Judgement]:

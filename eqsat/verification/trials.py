@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph, bodies_of
-from eqsat.ir.types import is_array
+from eqsat.ir.types import is_array, is_sequence
 from eqsat.verification.compare import distance
 from eqsat.verification.extents import sized
 from eqsat.verification.feeds import random_feeds
@@ -92,7 +92,7 @@ class Trials:
     def first_shapes(self) -> Mapping[str, Sequence[int]]:
         """Shapes of the inputs that will be tried first."""
         if self._sizes is None:
-            return {name: np.shape(value) for name, value in (self.feeds or [{}])[0].items()}
+            return {n: np.shape(v) for n, v in (self.feeds or [{}])[0].items() if not is_sequence(v)}
         return input_shapes(self.original, next(self._sizes.candidates(), dict[str, int]()))
 
     def run(self, run: Run, first: Run) -> list[Trial]:

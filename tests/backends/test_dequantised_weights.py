@@ -12,9 +12,11 @@ import pytest
 import eqsat
 from eqsat.backends.onnx_file import to_model
 from eqsat.backends.onnxruntime import Session
+from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.lower.rounded_products import rounded_products
+from eqsat.lower.program import Kernel, Program
+from eqsat.lower.rounded_products import rounded_products, without_new_pairs
 
 FORMS = ("flat", "onnxruntime", "functions")
 Build = Callable[[GraphBuilder, str, str, str], str]
@@ -162,3 +164,15 @@ def test_weights_of_four_bits_are_multiplied_as_is_faster(rows: int, packed: boo
     operators = {n.op_type for n in result.to_onnx().graph.node}
     assert operators == ({"MatMulNBits"} if packed else {"DequantizeLinear", "MatMul"})
     assert result.report.predicted_s_after == pytest.approx(result.report.cost_after, rel=0.01)
+
+
+def test_a_program_whose_pairs_are_taken_apart_relies_on_the_rules_it_did() -> None:
+    graph = _graph(lambda b, x, w, s: b.op("MatMul", x, b.op("DequantizeLinear", w, s)))
+    kernels = tuple(Kernel(n.op, n.key, (i,), n.inputs, n.outputs) for i, n in enumerate(graph.nodes))
+    program = Program(graph, kernels, {}, ("fold_inexact",), Exactness.ROUNDING)
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 64))
+    original = b.finish({"y": b.op("MatMul", x, b.constant(np.ones((64, 64), np.float32)))})
+    apart = without_new_pairs(program, original)
+    assert len(apart.kernels) < len(kernels)
+    assert (apart.constant_rules, apart.of_constants) == (program.constant_rules, Exactness.ROUNDING)

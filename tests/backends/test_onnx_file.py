@@ -166,6 +166,25 @@ def test_nodes_that_are_only_valid_at_the_old_opset_forbid_a_newer_one() -> None
     assert "\n" not in str(caught.value)
 
 
+def test_a_scan_over_batches_forbids_a_newer_opset() -> None:
+    """It has neither lengths of sequences nor an axis of batches from 9 on."""
+    values = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, [64]) for n in ("s", "e", "t", "o")}
+    nodes = [helper.make_node("Add", ["s", "e"], ["t"]), helper.make_node("Identity", ["t"], ["o"])]
+    body = helper.make_graph(nodes, "body", [values["s"], values["e"]], [values["t"], values["o"]])
+    graph = helper.make_graph(
+        [helper.make_node("Scan", ["", "first", "x"], ["last", "y"], body=body, num_scan_inputs=1)],
+        "scan",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("first", [1, 64]), ("x", [1, 4, 64]))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 64])],
+    )
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=4)
+    loaded = load_onnx(source)
+    feeds = {"first": random(1, 64), "x": random(1, 4, 64)}
+    assert run(to_model(loaded), feeds)[0].tobytes() == run(source, feeds)[0].tobytes()
+    with pytest.raises(OutputError, match="Scan is only valid at the opset 8"):
+        to_model(with_layer_norm(loaded))
+
+
 def test_bodies_are_brought_to_a_newer_opset_and_forbid_it_only_where_they_cannot_be_read() -> None:
     def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
         return helper.make_graph(

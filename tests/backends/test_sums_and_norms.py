@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import onnxruntime
 import pytest
 
 import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
 
 Models = Callable[[str], Path]
 
@@ -73,3 +77,15 @@ def test_the_result_optimised_again_is_the_same() -> None:
     again = eqsat.optimize(_norm_of_sum(), form="onnxruntime").to_onnx()
     twice = eqsat.optimize(again, form="onnxruntime").to_onnx()
     assert [n.op_type for n in twice.graph.node] == ["Sin", "Sum", "LayerNormalization"]
+
+
+@pytest.mark.parametrize("bias", [(3, 4), (3, 1), (1,), (4,), ()])
+def test_each_parameter_of_a_norm_over_several_axes_has_axes_of_its_own(bias: tuple[int, ...]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    scale = b.constant(np.linspace(1, 2, 4, dtype=np.float32))
+    shift = b.constant(np.arange(math.prod(bias), dtype=np.float32).reshape(bias))
+    graph = b.finish({"y": b.op("LayerNormalization", x, scale, shift, axis=1)})
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)}
+    found = Session(to_model(graph)).run(feeds)["y"]
+    np.testing.assert_allclose(found, run(graph, feeds)["y"], rtol=1e-5, atol=1e-5)

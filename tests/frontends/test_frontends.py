@@ -166,3 +166,15 @@ def test_a_return_that_was_forgotten_is_said(layers: Layers, monkeypatch: pytest
     monkeypatch.setattr(Layers, "read", lambda self, source: None)
     with pytest.raises(ModelError, match=r"front end layers: read returned nothing for str 'net\.layers'"):
         load("net.layers")
+
+
+def test_options_may_be_arrays(monkeypatch: pytest.MonkeyPatch, layers: Layers, tmp_path: Path) -> None:
+    monkeypatch.setattr(Layers, "takes", ("example_inputs",))
+    monkeypatch.setattr(Layers, "read", lambda self, source, example_inputs: _doubled(example_inputs))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert load(tmp_path / "m.layers", example_inputs=np.ones(3, np.float32)).type_of("x").shape == (3,)
+
+
+def _doubled(example: np.ndarray) -> eqsat.Graph:
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", example.shape)
+    return b.finish({"y": b.op("Add", x, x)})

@@ -1,5 +1,6 @@
 """What a file can say, as a graph and back."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import assert_round_trip, assert_same, info, model, node, noise, run
 
+import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.errors import OptionError
 from eqsat.frontends.onnx.model import load_onnx
@@ -265,6 +267,33 @@ def test_attributes_of_functions_have_defaults_in_bodies() -> None:
     assert_same(run(source, feeds), run(to_model(load_onnx(source)), feeds))
 
 
+@pytest.mark.parametrize("opset", [16, 17])
+@pytest.mark.parametrize("order", [1, -1])
+def test_overloads_of_functions_are_functions_of_their_own(opset: int, order: int) -> None:
+    """Those of another opset are not inlined."""
+    call = node("F", ["x"], domain="local")
+    call.overload = "two"
+    source = model([call], {"x": X}, ir_version=10)
+    source.opset_import.add(domain="local", version=1)
+    for overload, op in (("one", "Neg"), ("two", "Relu"))[::order]:
+        source.functions.append(_function("F", [node(op, ["a"], ["b"])]))
+        source.functions[-1].overload = overload
+        source.functions[-1].opset_import[0].version = opset
+    written = to_model(load_onnx(source))
+    assert len(written.functions) == (opset == 16)
+    assert_same(run(source, {"x": X}), run(written, {"x": X}))
+
+
+def test_what_nodes_that_pass_through_say_of_themselves_is_kept() -> None:
+    foreign = node("Foreign", ["x"], ["t"], domain="of.others", doc_string="says what it does")
+    foreign.metadata_props.add(key="made", value="by hand")
+    source = model([foreign, node("Identity", ["t"], ["u"]), node("Relu", ["u"])], {"x": X}, opset=21, ir_version=10)
+    source.opset_import.add(domain="of.others", version=1)
+    kept = eqsat.optimize(source, verify=False).to_onnx().graph.node[0]
+    assert (kept.op_type, kept.doc_string) == ("Foreign", "says what it does")
+    assert [(p.key, p.value) for p in kept.metadata_props] == [("made", "by hand")]
+
+
 def test_recursive_functions_stay() -> None:
     source = model([node("Loopy", ["x"], ["t"], domain="local"), node("Plain", ["t"], domain="local")], {"x": X})
     source.opset_import.add(domain="local", version=1)
@@ -319,6 +348,50 @@ def test_types_that_are_stale_are_left_out_where_an_operator_of_another_domain_i
     assert [n.op for n in graph.nodes] == [n.op_type for n in nodes]
     assert str(graph.type_of("y")) == "float32[n, 3]"
     assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_what_bodies_and_functions_keep_outside_is_read_into_them(tmp_path: Path) -> None:
+    """Attributes of nodes in bodies, inner ones too, and in functions; and what a body returns as it is."""
+
+    def outside(name: str) -> onnx.NodeProto:
+        return node("Constant", [], [name], value=numpy_helper.from_array(X, name))
+
+    def body(*nodes: onnx.NodeProto, initializer: bool = False) -> onnx.GraphProto:
+        name = nodes[-1].output[0] if nodes else f"returned_{initializer}"
+        weights = [numpy_helper.from_array(X, name)] if initializer else []
+        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])
+        return helper.make_graph(nodes, "body", [], [output], weights)
+
+    inner = helper.make_node("If", ["c"], ["i"], then_branch=body(initializer=True), else_branch=body(outside("e")))
+    then = body(outside("t"), inner, node("Add", ["t", "i"], ["u"]))
+    nodes = [helper.make_node("If", ["c"], ["z"], then_branch=then, else_branch=body(outside("f")))]
+    nodes.append(helper.make_node("Shift", ["z"], ["y"], domain="local"))
+    feeds = {"c": np.array(True)}
+    source = model(nodes, feeds)
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("Shift", [outside("k"), node("Add", ["a", "k"], ["b"])]))
+    source.functions[0].opset_import[0].version = 16  # so it is not inlined
+    expected = run(source, feeds)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / "m.data").write_bytes(X.tobytes())
+    for tensor in _tensors(source.graph.node, source.functions[0].node):
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="m.data")
+    onnx.save(source, tmp_path / "m.onnx")
+    save_onnx(load_onnx(tmp_path / "m.onnx"), kept / "m.onnx")
+    assert_same(expected, run(str(kept / "m.onnx"), feeds))
+
+
+def _tensors(*lists: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """Those in attributes, and the initializers of bodies."""
+    for attribute in (a for nodes in lists for n in nodes for a in n.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        if attribute.HasField("g"):
+            yield from attribute.g.initializer
+            yield from _tensors(attribute.g.node)
 
 
 def test_digits_are_a_name_of_an_extent() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import eqsat
+from eqsat.frontends.torch_export import exporting
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -139,3 +142,22 @@ eqsat.optimize(graph), eqsat.load(to_model(graph))
 sys.exit("torch" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_export_is_silent_and_leaves_what_others_say_alone(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def say(what: str) -> None:
+        print(what)
+        print(what, file=sys.stderr)
+        logging.getLogger("mine").warning(what)
+
+    with exporting("block"):
+        print("own")
+        logging.getLogger("torch.onnx").error("own")
+        other = threading.Thread(target=say, args=("other",))
+        other.start()
+        other.join()
+    logging.getLogger("torch.onnx").error("later")
+    assert capsys.readouterr() == ("other\n", "other\n")
+    assert [record.message for record in caplog.records] == ["other", "later"]

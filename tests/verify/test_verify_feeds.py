@@ -14,6 +14,7 @@ from eqsat.errors import FeedError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.verification.feeds import load_feeds, random_feeds
+from eqsat.verification.pieces import session_of
 from eqsat.verification.relations import symbols_of
 from eqsat.verification.sizes import Sizes
 
@@ -151,3 +152,28 @@ def test_a_sequence_is_handed_out_beside_an_input_in_bfloat16() -> None:
     held = b.op("SplitToSequence", x, axis=0)
     result = eqsat.optimize(b.finish({"y": b.op("ConcatFromSequence", held, axis=0), "held": held}))
     assert result.report.verification["verdict"] == "equal"
+
+
+def test_sequences_are_handed_over_as_they_are() -> None:
+    """Also those of arrays of one shape, which numpy would stack, and of several, which it would not."""
+    graph = helper.make_graph(
+        [helper.make_node("SequenceAt", ["s", "i"], ["t"]), helper.make_node("Relu", ["t"], ["y"])],
+        "sequences",
+        [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(1, np.int64), "i")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    alike = [np.ones(2, np.float32), np.array([-1, 2], np.float32)]
+    unlike = [np.ones((2, 3), np.float32), np.array([-1, 2], np.float32)]
+    for given in (alike, unlike):
+        result = eqsat.optimize(model, feeds=[{"s": given}])  # pyright: ignore[reportArgumentType]
+        assert result.report.verification["verdict"] == "equal"
+        assert result(s=given)["y"].tolist() == [0, 2]
+
+
+def test_outputs_in_bfloat16_may_be_written_to() -> None:
+    b = GraphBuilder()
+    graph = b.finish({"y": b.op("Identity", b.input("x", "bfloat16", (4,)))})
+    found = session_of(graph).run({"x": np.ones(4, graph.type_of("x").dtype.numpy)})["y"]
+    assert found.flags.writeable

@@ -3,7 +3,7 @@
 from typing import Any
 
 from eqsat.errors import ModelError
-from eqsat.frontends.onnx.subgraphs import copy_of, graphs_of
+from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of, graphs_of
 
 FunctionId = tuple[str, str]
 
@@ -12,6 +12,7 @@ def inline_functions(model: Any) -> Any:
     """``model`` with calls of its non-recursive functions replaced by their bodies, and unused functions dropped."""
     if not model.functions:
         return model
+    _name_overloads(model)
     called = {_id(f): calls_of(f.node) for f in model.functions}
     recursive = {f for f in called if f in _reachable(f, called)}
     all_functions = list(model.functions)
@@ -33,6 +34,29 @@ def inline_functions(model: Any) -> Any:
     return _with_functions(model, [f for f in all_functions if _id(f) in used])
 
 
+def _name_overloads(model: Any) -> None:
+    """Gives overloads names of their own, in place: a node of a graph has one name."""
+    taken = {_id(f) for f in model.functions}
+    names: dict[tuple[str, str, str], str] = {}
+    for function in model.functions:
+        if function.overload:
+            name = f"{function.name}_{function.overload}"
+            while (function.domain, name) in taken:
+                name += "_"
+            taken.add((function.domain, name))
+            names[function.domain, function.name, function.overload] = name
+    if not names:
+        return
+    for owner in (model.graph, *model.functions):
+        for part in (owner, *bodies_in(owner)):
+            for node in part.node:
+                if name := names.get((node.domain, node.op_type, node.overload)):
+                    node.op_type, node.overload = name, ""
+    for function in model.functions:
+        if function.overload:
+            function.name, function.overload = names[function.domain, function.name, function.overload], ""
+
+
 def _inlined_from_outside(model: Any, called: dict[FunctionId, set[FunctionId]]) -> Any:
     """``model``, changed: functions inlined, outermost first.
 
@@ -44,7 +68,7 @@ def _inlined_from_outside(model: Any, called: dict[FunctionId, set[FunctionId]])
     while model.functions:
         here = {_id(f) for f in model.functions}
         inner = {f for other in here for f in called[other]}
-        defaults = {_id_of_overload(f): list(f.attribute_proto) for f in model.functions if f.attribute_proto}
+        defaults = {_id(f): list(f.attribute_proto) for f in model.functions if f.attribute_proto}
         _add_defaults(model.graph.node, defaults)
         left = [copy_of(f) for f in model.functions if _id(f) in inner]
         model = inliner.inline_selected_functions(model, sorted(here - inner))
@@ -52,11 +76,11 @@ def _inlined_from_outside(model: Any, called: dict[FunctionId, set[FunctionId]])
     return model
 
 
-def _add_defaults(nodes: Any, defaults: dict[tuple[str, str, str], list[Any]]) -> None:
+def _add_defaults(nodes: Any, defaults: dict[FunctionId, list[Any]]) -> None:
     """Gives calls among ``nodes``, bodies included, the attributes that they lack, in place."""
     for node in nodes:
         given = {attribute.name for attribute in node.attribute}
-        lacking = [a for a in defaults.get((node.domain, node.op_type, node.overload), ()) if a.name not in given]
+        lacking = [a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in given]
         node.attribute.extend(lacking)
         for attribute in node.attribute:
             for body in graphs_of(attribute):
@@ -91,10 +115,6 @@ def _in_one_version(model: Any) -> Any:
 
 def _id(function: Any) -> FunctionId:
     return (function.domain, function.name)
-
-
-def _id_of_overload(function: Any) -> tuple[str, str, str]:
-    return (function.domain, function.name, function.overload)
 
 
 def calls_of(nodes: Any) -> set[FunctionId]:

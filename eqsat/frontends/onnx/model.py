@@ -16,7 +16,7 @@ from eqsat.frontends.onnx.nodes import RawNode, in_order, live, read_constant_no
 from eqsat.frontends.onnx.reader import Reader, StaleTypes
 from eqsat.frontends.onnx.source import default_opset, read_source, text
 from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of, locals_of
-from eqsat.frontends.onnx.tensors import ExternalFiles, read_sparse, read_tensor
+from eqsat.frontends.onnx.tensors import ExternalFiles, embed, embed_attributes, read_sparse, read_tensor
 from eqsat.frontends.onnx.types import (
     Symbols,
     check_dims,
@@ -53,13 +53,27 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     name_dims(model.graph)
     check_dims(dims, model.graph)
     try:
-        graph = _graph_of(inline_functions(model), ExternalFiles(folders), dims)
+        files = ExternalFiles(folders)
+        _embed_what_is_kept(model, files)
+        graph = _graph_of(inline_functions(model), files, dims)
     except ModelError as error:
         message = str(error).replace("\n", "\\n")  # names in a file may hold anything
         raise type(error)(f"{label}: {message}") from None
     if isinstance(source, str | Path) and isinstance(graph.envelope, Envelope):
         return replace(graph, envelope=replace(graph.envelope, path=Path(source).absolute()))
     return graph
+
+
+def _embed_what_is_kept(model: Any, files: ExternalFiles) -> None:
+    """Bodies and functions are kept as the messages that they are, and may be written elsewhere: where there is no such file."""
+    for body in bodies_in(model.graph):
+        embed_attributes(body.node, files)
+    for function in model.functions:
+        embed_attributes(function.node, files)
+        for body in bodies_in(function):
+            embed_attributes(body.node, files)
+            for tensor in body.initializer:
+                embed(tensor, files)
 
 
 def _graph_of(
@@ -198,19 +212,21 @@ def _inputs_and_initializers(
 def _move_external_weights_out(
     body: Any, constants: dict[str, Constant], inputs: Mapping[str, Any], files: ExternalFiles
 ) -> None:
-    """Weights of a body that lie in a file become constants of the graph, which the body captures."""
-    own_inputs = {i.name for i in body.input}
+    """Weights of a body that lie in a file become constants of the graph, which the body captures.
+
+    Those that it returns it has to hold itself.
+    """
+    own = {v.name for v in (*body.input, *body.output)}
     kept: list[Any] = []
     for tensor in body.initializer:
         if not tensor.data_location:
             kept.append(tensor)
-        elif tensor.name in own_inputs or tensor.name in constants or tensor.name in inputs:
-            from onnx import numpy_helper
-
-            kept.append(numpy_helper.from_array(read_tensor(tensor, files).numpy(), tensor.name))
+        elif tensor.name in own or tensor.name in constants or tensor.name in inputs:
+            embed(tensor, files)
+            kept.append(tensor)
         else:
             constants[tensor.name] = read_tensor(tensor, files)
-    if any(t.data_location for t in body.initializer):
+    if len(kept) < len(body.initializer):
         copies = [copy_of(t) for t in kept]
         del body.initializer[:]
         body.initializer.extend(copies)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.errors import ModelError
+from eqsat.frontends.onnx.source import text
 from eqsat.frontends.onnx.subgraphs import captures_of, graphs_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
 from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.devices import METADATA_KEY
 from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
 from eqsat.ir.operator import domain_of_file
 from eqsat.ir.order import dependency_order
@@ -34,11 +36,7 @@ class RawNode:
 
     @property
     def label(self) -> str:
-        return (
-            f"{self.op} {self.proto.name or self.outputs[:1]!r}"
-            if self.proto.name
-            else f"{self.op} -> {list(self.outputs)}"
-        )
+        return f"{self.op} {self.proto.name!r}" if self.proto.name else f"{self.op} -> {list(self.outputs)}"
 
 
 def read_raw_node(proto: Any) -> RawNode:
@@ -54,6 +52,13 @@ def read_raw_node(proto: Any) -> RawNode:
         tuple(captures),
         bool(bodies),
     )
+
+
+def about_node(proto: Any) -> bytes:
+    """What a node says that does not change what it computes: a message with its text and metadata, but for its device."""
+    about = type(proto)(doc_string=text(proto.doc_string))
+    about.metadata_props.extend(p for p in proto.metadata_props if p.key != METADATA_KEY)
+    return about.SerializeToString(deterministic=True)
 
 
 def read_attributes(protos: Iterable[Any], files: ExternalFiles, pool: ConstantPool, where: str) -> Attributes | str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ShapeError
 from eqsat.frontends.onnx.bodies import ReadGraph, read_body
-from eqsat.frontends.onnx.nodes import RawNode, read_attributes, read_opaque_attributes
+from eqsat.frontends.onnx.nodes import RawNode, about_node, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx.sequences import Sequences
 from eqsat.frontends.onnx.subgraphs import captures_of
 from eqsat.frontends.onnx.tensors import ExternalFiles
@@ -104,7 +104,8 @@ class Reader:
         if not isinstance(found, str):
             return found
         attributes = read_opaque_attributes(raw.proto.attribute, self._files, lambda body: self._body(raw, body))
-        return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, found)]
+        inputs, about = raw.inputs + raw.captures, about_node(raw.proto)
+        return [Node(raw.op, inputs, raw.outputs, attributes, raw.domain, raw.proto.name, found, about)]
 
     def _understood(self, raw: RawNode) -> Sequence[Node] | str:
         """The nodes at our opset that mean what ``raw`` does, or why there are none."""

@@ -82,6 +82,26 @@ def read_tensor(proto: Any, files: ExternalFiles) -> Constant:
     return Constant(type, array)
 
 
+def embed(proto: Any, files: ExternalFiles) -> None:
+    """Puts the data of a ``TensorProto`` that lie in a file into the message."""
+    if proto.data_location != _EXTERNAL:
+        return
+    source = read_tensor(proto, files).source
+    assert source is not None
+    _, contents = files.open({e.key: e.value for e in proto.external_data}["location"], proto.name)
+    proto.raw_data = contents[source.offset : source.offset + source.length]
+    proto.ClearField("external_data")
+    proto.ClearField("data_location")
+
+
+def embed_attributes(nodes: Iterable[Any], files: ExternalFiles) -> None:
+    """The same for the attributes of ``nodes``."""
+    for a in (a for node in nodes for a in node.attribute):
+        sparse = (t for s in (a.sparse_tensor, *a.sparse_tensors) for t in (s.values, s.indices))
+        for tensor in (a.t, *a.tensors, *sparse):
+            embed(tensor, files)
+
+
 def constant_of_strings(raw: Iterable[bytes], shape: tuple[int, ...]) -> Constant:
     texts = [s.decode("utf-8", "surrogateescape") for s in raw]
     array = np.empty(len(texts), object)
