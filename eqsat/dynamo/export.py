@@ -18,9 +18,7 @@ class _Exportable(torch.overrides.TorchFunctionMode):
     ONNX Runtime, it looks at all keys alike.
     """
 
-    def __init__(self, *, unseen_is_zero: bool) -> None:
-        super().__init__()
-        self.unseen_is_zero = unseen_is_zero
+    unseen_is_zero = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.isfinite, Tensor.isfinite):
@@ -28,7 +26,8 @@ class _Exportable(torch.overrides.TorchFunctionMode):
             return x - x == 0  # infinities and NaN leave NaN
         found = func(*args, **kwargs or {})
         if self.unseen_is_zero and func is torch.nn.functional.scaled_dot_product_attention:
-            mask = (kwargs or {}).get("attn_mask", args[3] if len(args) > 3 else None)
+            given: Mapping[str, Any] = kwargs or {}
+            mask = given.get("attn_mask", args[3] if len(args) > 3 else None)
             if mask is not None and mask.dtype is torch.bool:
                 return torch.where(mask.any(-1, keepdim=True), found, 0.0)
         return found
@@ -74,7 +73,8 @@ def export_captured(
     Raises `ModelError` where torch cannot export it, `UnsupportedError` where the program would not do all that the graph does,
     `OptionError` where it drops out at random, as in training.
     """
-    mode = _Exportable(unseen_is_zero=unseen_is_zero)
+    mode = _Exportable()
+    mode.unseen_is_zero = unseen_is_zero
     shapes = (tuple({k: _dimension(e) for k, e in found.items()} for found in captured.symbols),) if symbolic else None
     with torch.no_grad(), exporting("captured by Dynamo"):
         # Torch marks tensors that its own graphs return, and extents that are marked are symbols, whatever is asked for.
