@@ -134,6 +134,6 @@ def store_keys_and_values_in_attention(m: Match) -> Term:
     inputs: tuple[Any, ...] = (operands[0], *new, None if causal else m.mask, *stored)
     whole = Apply("Attention", inputs, m.a.attributes.updated(**how), "", 3).output(m.part)
     if m.part:
-        kept, read = casts[m.part - 1]
+        kept, read = casts[int(m.part) - 1]
         return converted(whole, read, kept)
     return heads_apart(whole, m.root) if m.rows else whole
