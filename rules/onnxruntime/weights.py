@@ -4,6 +4,7 @@ The weights stay in 4 bits until they are multiplied; at run time, ONNX Runtime 
 kernel reads them column by column, and integers with a sign 8 larger.
 """
 
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -91,7 +92,7 @@ def groups_of(q: Ref) -> Term:
 
 
 def points_of_groups(z: Ref | None) -> Term | None:
-    """Zero points, given as floats, in bytes: (columns, bytes). Without any they are 8, in the kernel as in the integers."""
+    """Zero points in bytes: (columns, bytes). Without any they are 8, in the kernel as in the integers."""
     return None if z is None else literal(_packed((z.elements[..., 0] + 8).astype(np.uint8)))
 
 
@@ -104,24 +105,30 @@ def are_of_four_bits(z: Ref) -> bool:
     return bool(np.isin(z.elements, np.arange(-8, 8)).all())
 
 
-def _draw_groups(d: Sampler) -> dict[str, Any]:
+def _draw_groups(d: Sampler, *, of_bytes: bool) -> dict[str, Any]:
     columns, count, rows = d.extents(3)
     block = d.choose((16, 16, 32, 24))
     most = d.choose((7, 7, 7, 9))
     shape = d.choose(((columns, count * block),) * 5 + ((count * block, columns),))
-    points = d.rng.integers(-8, 8, (columns, count, 1)).astype(np.float32) + np.float32(d.choose((0, 0, 0, 0.5)))
+    points = d.rng.integers(-8, d.choose((8, 8, 8, 12)), (columns, count, 1)).astype(np.int8)
+    floats = points.astype(np.float32) + np.float32(d.choose((0, 0, 0, 0.5)))
     return {
         "x": d.floats((*d.shape(1, 2), rows, shape[1])),
         "q": fixed(d.rng.integers(-8, most + 1, (columns, count, block)).astype(np.int8)),
         "s": fixed(d.positive((columns, count, d.choose((1,) * 5 + (block,))))),
-        "z": fixed(points),
+        "z": fixed(points if of_bytes else floats),
+        "wide": {"to": int(DType.FLOAT)},
         "f": fixed(shape, "int64"),
         "cast": {"to": int(DType.FLOAT)},
         "t": {"perm": (1, 0)},
     }
 
 
-for suffix, integers, zero in (("", "Cast(q, **cast)", "None"), ("_with_zero_points", "(Cast(q, **cast) - z)", "z")):
+for suffix, integers, zero in (
+    ("", "Cast(q, **cast)", "None"),
+    ("_with_zero_points", "(Cast(q, **cast) - z)", "z"),
+    ("_with_zero_points_of_bytes", "(Cast(q, **cast) - Cast(z, **wide))", "z"),
+):
     equation(
         f"multiply_by_groups_of_four_bits{suffix}",
         f"""x @ Transpose(Reshape({integers} * s, f, **w), **t)
@@ -141,5 +148,5 @@ for suffix, integers, zero in (("", "Cast(q, **cast)", "None"), ("_with_zero_poi
         ),
         exactness=Exactness.ROUNDING,
         source="contrib operators of ONNX Runtime; Frantar et al. 2022",
-        sample=_draw_groups,
+        sample=partial(_draw_groups, of_bytes="Cast(z" in integers),
     )
