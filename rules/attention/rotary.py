@@ -231,16 +231,21 @@ def _embedded(x: Ref, tables: Sequence[Term], axis: int, **how: Any) -> Term:
     return heads_apart(apply("RotaryEmbedding", side_by_side(x), *tables, num_heads=int(x.shape[2]), **how), x)
 
 
+_OF_PLACES = (
+    "heads are an axis: x.rank == 4",
+    "the factors have no more rows than there are places: root.type == x.type",
+    "cosines and sines vary along one axis: len(sequence_axes(c, s)) < 2",
+    "heads in rows have a known number: sequence_axes(c, s) != {1} or isinstance(x.shape[2], int)",
+)
+
+
 @group_rule(
     find=_sums_with_turned,
     where=[
         single_or_half("x"),
         *stated(
             "x c s neighbours halves root",
-            "heads are an axis: x.rank == 4",
-            "the factors have no more rows than there are places: root.type == x.type",
-            "cosines and sines vary along one axis: len(sequence_axes(c, s)) < 2",
-            "heads in rows have a known number: sequence_axes(c, s) != {1} or isinstance(x.shape[2], int)",
+            *_OF_PLACES,
             "the halves of the cosines are the same: halves.of(c, neighbours) is not None",
             "the halves of the sines are the same: halves.of(s, neighbours) is not None",
             functions={"sequence_axes": _sequence_axes},
@@ -315,11 +320,8 @@ def _crossed(
         single_or_half("x"),
         *stated(
             "x c s at root",
-            "heads are an axis: x.rank == 4",
-            "the factors have no more rows than there are places: root.type == x.type",
+            *_OF_PLACES,
             "an angle for each pair of features: c.shape[-1:] == s.shape[-1:] == (at,) and x.shape[-1:] == (2 * at,)",
-            "cosines and sines vary along one axis: len(sequence_axes(c, s)) < 2",
-            "heads in rows have a known number: sequence_axes(c, s) != {1} or isinstance(x.shape[2], int)",
             functions={"sequence_axes": _sequence_axes},
         ),
     ],
