@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.torch_models import build, fallbacks_of, largest_error, milliseconds, parsed
-from benchmarks.torch_runtimes import parser_of, print_ratios, sizes_of
+from benchmarks.torch_runtimes import parser_of, print_ratios, sizes_of, tuned_on_one_thread
 
 SCHEMES = {
     "int8": ("Int8DynamicActivationInt8WeightConfig", {}),
@@ -74,15 +74,8 @@ def main() -> int:
     parser = parser_of(__doc__, runs=15)
     parser.add_argument("--scheme", choices=SCHEMES, default="int8")
     given = parsed(parser)
-    import torch
-    from torch._inductor import config, select_algorithm
-
-    from eqsat.fx import TUNED
-
-    torch.set_num_threads(1)
-    select_algorithm.PRINT_AUTOTUNE = False
     print(" " * 12, *(f"{column:>14}" for column in COLUMNS), f"{'quantising':>10}{'ours':>10}")
-    with config.patch(dict(TUNED)):
+    with tuned_on_one_thread():
         measured = {
             name: measure(name, given.scheme, sizes_of(given), given.length, given.runs) for name in given.models
         }

@@ -19,7 +19,8 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.torch_models import KNOWN, MODELS, TOLERANCES, build, fallbacks_of, largest_error, milliseconds, parsed
@@ -127,8 +128,9 @@ def sizes_of(given: argparse.Namespace) -> dict[str, int]:
     return {"layers": given.layers, "hidden": given.hidden, "image": given.image}
 
 
-def main() -> int:
-    given = parsed(parser_of(__doc__, runs=15))
+@contextmanager
+def tuned_on_one_thread() -> Generator[None]:
+    """Inductor at its best, of the whole process: Dynamo does not look at the options of one compilation."""
     import torch
     from torch._inductor import config, select_algorithm
 
@@ -136,9 +138,15 @@ def main() -> int:
 
     torch.set_num_threads(1)
     select_algorithm.PRINT_AUTOTUNE = False
+    with config.patch(dict(TUNED)):
+        yield
+
+
+def main() -> int:
+    given = parsed(parser_of(__doc__, runs=15))
     print(" " * 20, *(f"{column:>14}" for column in COLUMNS))
     sizes = sizes_of(given)
-    with config.patch(dict(TUNED)):  # of the whole process: Dynamo does not look at the options of one compilation
+    with tuned_on_one_thread():
         measured = {name: measure(name, sizes, given.length, given.runs) for name in given.models}
     well = {name: found for name, found in measured.items() if found is not None}
     if well:

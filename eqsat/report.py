@@ -1,7 +1,7 @@
 """The report of an optimisation: a stable dictionary, text for a terminal, a table for a notebook."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.ir.graph import Graph, bodies_of
@@ -29,17 +29,11 @@ def opaque_counts(graph: Graph) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def constant_bytes(graph: Graph) -> int:
-    """Bytes of the constants, each once, and of those that bodies hold themselves."""
-    own = sum({id(c): c.bytes for c in graph.constants.values()}.values())
-    return own + sum(
-        constant_bytes(
-            replace(body.graph, constants={k: c for k, c in body.graph.constants.items() if k not in body.captures})
-        )
-        for node in graph.nodes
-        for body in bodies_of(node.attributes)
-        if body.graph is not None
-    )
+def constant_bytes(graph: Graph, captured: Collection[str] = ()) -> int:
+    """Bytes of the constants but for those ``captured``, each once, and of those that bodies hold themselves."""
+    own = sum({id(c): c.bytes for name, c in graph.constants.items() if name not in captured}.values())
+    bodies = (body for node in graph.nodes for body in bodies_of(node.attributes))
+    return own + sum(constant_bytes(b.graph, b.captures) for b in bodies if b.graph is not None)
 
 
 @dataclass

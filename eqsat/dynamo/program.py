@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.dynamo.export import export_captured
 from eqsat.errors import ModelError, OptionError, choices
 from eqsat.exactness import Exactness
-from eqsat.frontends import load
 from eqsat.frontends.torch_export import as_onnx
 from eqsat.fx import compiled_for, to_module
 from eqsat.ir.graph import Graph
@@ -117,7 +116,7 @@ def compile_captured(
     run = _function(captured, result, settings, tensors)
     if result.report.verification:
         with torch.no_grad():
-            moved = partial(_moved_by_rounding, model, feeds)
+            moved = cache(partial(_moved_by_rounding, result.original, feeds))
             _compare(captured, captured.module(*inputs), run(*inputs), moved)
     return run
 
@@ -238,9 +237,8 @@ def _far(value: Tensor) -> float:
     return _FAR[2 if short else value.element_size()]
 
 
-def _moved_by_rounding(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[float]:
+def _moved_by_rounding(graph: Graph, feeds: Mapping[str, np.ndarray]) -> list[float]:
     """How far roundings move each output of an export."""
-    graph = load(model)
     found = tolerance(graph, feeds, Exactness.ROUNDING)
     return [found[name] for name in graph.outputs]
 

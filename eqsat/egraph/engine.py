@@ -167,6 +167,7 @@ class Engine:
         batches["load_union"] = list(pending.unions)
         batches["load_constant"] = [(h,) for h in pending.constants]
         declarations.extend(self._compile_ready())
+        self._folder.mkdir(exist_ok=True)  # a system may remove what lay in its folder for temporary files for days
         commands = [*declarations, *(self._input(relation, rows) for relation, rows in batches.items() if rows)]
         if declarations or not self._present.issuperset(pending.nodes):
             self._present.update(pending.nodes)
@@ -232,7 +233,6 @@ class Engine:
     def _input(self, relation: str, rows: Sequence[tuple[int, ...]]) -> str:
         name = f"{relation}.tsv"
         # a file that is written over goes to the disk at once, for milliseconds
-        self._folder.mkdir(exist_ok=True)  # a system may remove what lay in its folder for temporary files for days
         (self._folder / name).unlink(missing_ok=True)
         with (self._folder / name).open("w", encoding="ascii", newline="\n") as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in rows)

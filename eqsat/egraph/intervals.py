@@ -137,7 +137,7 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     if node.key == "Range" and len(children) == 3:
         return _of_range(egraph.full_type_of(handle).dtype, *(_child(egraph, x, depth, memo) for x in children))
     if traits.bounds != EVERYTHING and (traits.sources or egraph.full_type_of(handle).dtype.is_float):
-        return _of_function(egraph, handle, children, depth, memo)
+        return _of_function(egraph, traits, egraph.full_type_of(handle).dtype, children, depth, memo)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
     if node.key == "Mul":
@@ -213,10 +213,10 @@ def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> I
     return (min(max(least, above[0]), below[0]), min(max(greatest, above[1]), below[1]))
 
 
-def _of_function(egraph: EGraph, handle: int, children: list[int], depth: int, memo: _Memo) -> Interval:
+def _of_function(
+    egraph: EGraph, traits: Traits, dtype: DType, children: list[int], depth: int, memo: _Memo
+) -> Interval:
     """The range of a function, or what it makes of a smaller interval."""
-    node, dtype = egraph.nodes[handle], egraph.full_type_of(handle).dtype
-    traits = traits_of(node.key, node.attributes)
     low, high = traits.bounds
     if traits.value is None:
         return (low, high)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Application, definition_of
 from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
-from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, meet
+from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, is_sequence, meet
 
 _SMALL = 1024
 """Elements of larger tensors are not worked out."""
@@ -93,6 +94,11 @@ def sized(graph: Graph, shapes: Mapping[str, Sequence[int]], stop: int | None = 
                 declared = _bound(graph.type_of(name), symbols)
                 types[name] = meet(own, declared) if compatible(own, declared) else own
     return Sized(graph, MappingProxyType(types), values)
+
+
+def shapes_of(feeds: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors among inputs."""
+    return {name: np.shape(value) for name, value in feeds.items() if not is_sequence(value)}
 
 
 def _infer(

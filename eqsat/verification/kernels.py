@@ -22,7 +22,7 @@ from eqsat.lower.program import Program
 from eqsat.verification.alike import excused, most_telling
 from eqsat.verification.compare import Yardstick, bytes_of
 from eqsat.verification.counterparts import CounterpartFinder, join
-from eqsat.verification.extents import Sized, sized
+from eqsat.verification.extents import Sized, shapes_of, sized
 from eqsat.verification.noise import add_noise, noise_runs_of
 from eqsat.verification.overflows import not_finite, with_checks
 from eqsat.verification.pieces import in_interpreter_of, in_session_of, with_dtypes
@@ -120,7 +120,7 @@ class KernelCheck:
         return self.report
 
     def _chunks(self, feeds: Mapping[str, np.ndarray]) -> Iterator[list[Region]]:
-        sizes = sized(self.original, {n: np.shape(v) for n, v in feeds.items() if not is_sequence(v)})
+        sizes = sized(self.original, shapes_of(feeds))
         chunk: list[Region] = []
         held: set[str] = set()
         total = 0

@@ -176,12 +176,12 @@ def open_file(
     except Exception as error:
         raise ModelError(f"{source}: cannot read the model: {error}") from None
     computed = {v for node in model.graph.node for v in node.output}
-    kept = [o for o in outputs if o in computed]
-    if computed.issuperset(extra):
+    kept = tuple(o for o in outputs if o in computed)
+    wanted = [(*kept, *extra)] if computed.issuperset(extra) else []
+    if not {o.name for o in model.graph.output}.issuperset(kept):
+        wanted.append(kept)
+    for names in dict.fromkeys(wanted):
         # With more outputs it is in memory, and ONNX Runtime before 1.21 looks for its weights elsewhere.
         with suppress(ModelError):
-            return Session(source, level, extra_outputs=(*kept, *extra), prepack=prepack, arena=False)
-    if not {o.name for o in model.graph.output}.issuperset(kept):
-        with suppress(ModelError):
-            return Session(source, level, extra_outputs=kept, prepack=prepack, arena=False)
+            return Session(source, level, extra_outputs=names, prepack=prepack, arena=False)
     return Session(source, level, prepack=prepack, arena=False)

@@ -14,9 +14,9 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph, bodies_of
-from eqsat.ir.types import is_array, is_sequence
+from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
-from eqsat.verification.extents import sized
+from eqsat.verification.extents import shapes_of, sized
 from eqsat.verification.feeds import random_feeds
 from eqsat.verification.overflows import Overflows
 from eqsat.verification.relations import input_shapes, symbols_of
@@ -92,7 +92,7 @@ class Trials:
     def first_shapes(self) -> Mapping[str, Sequence[int]]:
         """Shapes of the inputs that will be tried first."""
         if self._sizes is None:
-            return {n: np.shape(v) for n, v in (self.feeds or [{}])[0].items() if not is_sequence(v)}
+            return shapes_of((self.feeds or [{}])[0])
         return input_shapes(self.original, next(self._sizes.candidates(), dict[str, int]()))
 
     def run(self, run: Run, first: Run) -> list[Trial]:

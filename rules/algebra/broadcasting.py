@@ -130,9 +130,8 @@ def _users_of_expanded(view: GroupView) -> Iterator[Match]:
         if x is None or x.handle == expand.handle or (x.is_constant and x.type.size != 1):
             continue
         for op, node, inputs in view.users(expand):
-            if (
-                x.is_constant and node.handle in known
-            ):  # factors that undo one another but for rounding make ever new numbers
+            # Factors that undo one another but for rounding make ever new numbers.
+            if x.is_constant and node.handle in known:
                 continue
             # Where the operator changes nothing, its result is the Expand: that would sink again and again, without end.
             if op in operators_with(is_elementwise) and node.handle != expand.handle:

@@ -125,10 +125,8 @@ def store_keys_and_values_in_attention(m: Match) -> Term:
     if m.rows:
         operands = [heads_in_rows(x) for x in (m.q, m.k, m.v)]
         how |= {"q_num_heads": int(m.q.shape[1]), "kv_num_heads": int(m.k.shape[1])}
-    casts: list[tuple[DType, DType]] = [
-        (m.pk.dtype, m.keys.dtype),
-        (m.pv.dtype, m.values.dtype),
-    ]  # how each is stored, and read
+    # How each is stored, and read.
+    casts: list[tuple[DType, DType]] = [(m.pk.dtype, m.keys.dtype), (m.pv.dtype, m.values.dtype)]
     new = (converted(x, *cast) for x, cast in zip(operands[1:], casts, strict=True))
     stored = (converted(x, *cast) for x, cast in zip((m.pk, m.pv), casts, strict=True))
     inputs: tuple[Any, ...] = (operands[0], *new, None if causal else m.mask, *stored)

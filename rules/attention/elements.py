@@ -167,7 +167,6 @@ def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbi
     if array.ndim < 2 or array.shape[-2:] != (queries, keys) or array.dtype.kind != "f":
         return False
     earlier = np.tri(array.shape[-2], array.shape[-1], before, dtype=np.bool_)
-    low = array[..., ~earlier] <= np.float64(
-        forbidding
-    )  # not in the type of the elements, which may have no such number
+    # Not in the type of the elements, which may have no such number.
+    low = array[..., ~earlier] <= np.float64(forbidding)
     return not earlier.all() and bool((array[..., earlier] == 0).all() and low.all())

@@ -19,10 +19,11 @@ from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import HALVES, DType, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
-from eqsat.rules.attention.rotary_reading import pairs_of_features, parts_by_class, turned_values, whole_features
+from eqsat.rules.attention.rotary_reading import pairs_of_features, turned_values, whole_features
 from eqsat.rules.attention.scores import is_number
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
+from eqsat.rules.views.parts import parts_by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6

@@ -101,12 +101,15 @@ def _accumulator(d: Sampler) -> dict[str, Any]:
     return found
 
 
+ACCUMULATED = (
+    worthwhile("kernels for unsigned integers: a.dtype is uint8"),
+    worthwhile("kernels for matrices: a.rank >= 2 and w.rank == 2"),
+)
 equation(
     "fuse_scales_into_integer_product",
     f"""Cast(MatMulInteger(a, w, *za, *zw), to=1, **k) * (sa * sw)
         == {TO_FLOAT}(a, w, column(sa), column(sw), column(za), column(zw))""",
-    worthwhile("kernels for unsigned integers: a.dtype is uint8"),
-    worthwhile("kernels for matrices: a.rank >= 2 and w.rank == 2"),
+    *ACCUMULATED,
     "one scale on the left: per_tensor(sa, za) and sa.rank <= 1",
     "one scale, or one for each column: are_columns(sw, zw, w)",
     sample=_accumulator,
@@ -128,8 +131,7 @@ equation(
     f"""Cast(MatMulInteger(a, w, *za, *zw), to=1, **k) * c
         == {TO_FLOAT}(a, w, number(1, float32), column(c), column(za), column(zw))""",
     constant("c"),
-    worthwhile("kernels for unsigned integers: a.dtype is uint8"),
-    worthwhile("kernels for matrices: a.rank >= 2 and w.rank == 2"),
+    *ACCUMULATED,
     "one zero point on the left: za is None or za.type.size == 1",
     "one scale, or one for each column: are_columns(c, zw, w)",
     sample=_with_columns,

@@ -36,7 +36,8 @@ def scales_of(s: Ref) -> Term:
 
 
 def _unsigned(integers: np.ndarray) -> np.ndarray:
-    return (integers.astype(np.int8) + (8 if integers.dtype == ml_dtypes.int4 else 0)).astype(np.uint8)
+    signed = integers.dtype in (ml_dtypes.int4, np.int8)
+    return (integers.astype(np.int8) + (8 if signed else 0)).astype(np.uint8)
 
 
 def _packed(integers: np.ndarray) -> np.ndarray:
@@ -88,12 +89,12 @@ equation(
 
 def groups_of(q: Ref) -> Term:
     """The integers of (columns, groups, rows) in bytes."""
-    return literal(_packed((q.elements + np.int8(8)).astype(np.uint8)))
+    return literal(_packed(_unsigned(q.elements)))
 
 
 def points_of_groups(z: Ref | None) -> Term | None:
     """Zero points in bytes: (columns, bytes). Without any they are 8, in the kernel as in the integers."""
-    return None if z is None else literal(_packed((z.elements[..., 0] + 8).astype(np.uint8)))
+    return None if z is None else literal(_packed(_unsigned(z.elements[..., 0].astype(np.int8))))
 
 
 def scales_of_groups(s: Ref) -> Term:

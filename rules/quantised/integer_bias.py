@@ -131,7 +131,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         *OPERANDS,
         NO_VECTORS,
         columns(f"1 - {swapped}"),
-        *(() if swapped == "int(t != 0)" else ("a matrix of weights: w.rank == 2",)),
+        *(("a matrix of weights: w.rank == 2",) if swapped == "0" else ()),  # those of Gemm are
         UNSIGNED_RESULT,
         ONE_LEFT_SCALE,
         SIGNED_WEIGHTS,

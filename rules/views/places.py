@@ -60,9 +60,7 @@ def _draw_mask(d: Sampler) -> Instance:
     counted = [drawing.op("Range", numbers(np.int64(0)), extents[0], numbers(np.int64(1)))]
     counted.append(drawing.op("Range", start, drawing.op("Add", extents[1], start), numbers(np.int64(1))))
     counted[across] = drawing.op("Unsqueeze", counted[across], numbers([1], "int64"))
-    if d.chance(
-        0.2
-    ):  # differences from the places of rows that are known, and a place of each of something else, or one for all
+    if d.chance(0.2):  # differences from places of known rows, and a place of each of something else, or one for all
         other = drawing.value(d.floats((d.choose((1, queries)), 2)), {1, queries})
         extent = drawing.op("Squeeze", drawing.op("Shape", other, start=0, end=1))
         at = drawing.op("Range", numbers(np.int64(0)), extent, numbers(np.int64(1)))
