@@ -62,7 +62,7 @@ FAMILY: frozenset[tuple[str, str]] = frozenset(
     {
         ("move_scale_behind_leakyrelu", "so with these attributes"),
         ("move_scale_before_leakyrelu", "so with these attributes"),
-        ("merge_matmuls_of_one_input", "channels in one group"),
+        *((f"merge_{op}s_of_one_input", "channels in one group") for op in ("matmul", "matmulinteger")),
         *(
             ("merge_com_microsoft_matmulnbitss_of_one_input", condition)
             for condition in ("channels in one group", "of no vectors", "the number of channels is known")

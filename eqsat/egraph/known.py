@@ -267,15 +267,17 @@ class KnownValues:
     def _replace(self, handle: int, array: np.ndarray, type: TensorType, exact: bool, premises: Pairs) -> None:
         rule = FOLD_EXACT if exact else FOLD_INEXACT
         array = array.astype(type.dtype.numpy, copy=False)
+        before = len(self._egraph.nodes)
         literal = self._egraph.add_constant(Constant.of(array), rule)
-        if self._converts(self._egraph.canonical_children(handle), type):
+        if self._converts(self._egraph.canonical_children(handle), type, literal >= before):
             self.converted.add(self._egraph.find(handle))
         self._egraph.union(handle, literal, rule, premises)
 
-    def _converts(self, children: Sequence[int], type: TensorType) -> bool:
-        """Whether what makes a value of this type reads values of another element type, or what was made of such."""
+    def _converts(self, children: Sequence[int], type: TensorType, is_new: bool) -> bool:
+        """Whether what makes a value of this type reads values of another element type, or is a new number made of such."""
         alike = [self._egraph.full_type_of(c).dtype is type.dtype for c in children]
-        return not all(alike[:1]) or any(c in self.converted for c, same in zip(children, alike, strict=True) if same)
+        made = (c in self.converted for c, same in zip(children, alike, strict=True) if same)
+        return not all(alike[:1]) or (is_new and any(made))
 
     def _static(self, handle: int) -> np.ndarray | None:
         """The elements of a Shape or Size that follow from the types alone."""

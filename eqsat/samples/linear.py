@@ -20,7 +20,9 @@ def products_of_one_value(d: Sampler, op: str) -> Instance:
     attributes: dict[str, Any] = {"group": 2} if traits.product.slides and d.chance(0.3) else {}
     operands = plan_product(traits, d, d.shape(2, 4), 2, attributes, [None, None])
     outer = traits.product.axes(Attributes(attributes)).outer
-    x = drawing.value(d.floats(operands[0].shape))
+    integers = bool(traits.differences)
+    x = drawing.value(d.integers(operands[0].shape, "uint8") if integers else d.floats(operands[0].shape))
+    zero = drawing.value(fixed(d.integers((), "uint8"))) if integers and d.chance() else ""
     values: list[str] = []
     for _ in range(d.integer(2, 4)):
         shape, own = list(operands[1].shape), dict(attributes)
@@ -29,13 +31,16 @@ def products_of_one_value(d: Sampler, op: str) -> Instance:
         elif len(shape) > 1:
             shape[outer] *= d.integer(1, 3)
         symbolic = shape[outer:][:1] if len(shape) > 1 and d.chance(0.15) else ()
-        weights = drawing.value(d.either(d.floats(shape), 0.7), symbolic)
+        weights = drawing.value(d.either(d.integers(shape, "int8") if integers else d.floats(shape), 0.7), symbolic)
         channels = shape[outer] if len(shape) > 1 else 1
-        bias = [drawing.value(d.either(d.floats((channels,))))] if traits.product.bias and d.chance(0.6) else []
+        more = [drawing.value(d.either(d.floats((channels,))))] if traits.product.bias and d.chance(0.6) else []
+        if integers and (zero or d.chance(0.3)):
+            points = d.choose(((), (1,), (channels,), (channels,)))
+            more = [zero, drawing.value(fixed(d.integers(points, "int8")))]
         try:
-            values.append(drawing.op(op, x, weights, *bias, **own))
+            values.append(drawing.op(op, x, weights, *more, **own))
         except EqsatError:  # windows larger than the data, or vectors
             continue
-        if d.chance(0.15):
+        if d.chance(0.15) and not integers:
             values.append(drawing.op("Mul", values[-1], drawing.value(fixed(d.floats((1,))))))
     return drawing.finish(*(values or [drawing.op("Identity", x)]))

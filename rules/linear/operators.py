@@ -30,6 +30,12 @@ def has_bias_by_channel(op: Operator) -> bool:
     return (product.data, product.weights) == (0, 1) and by_channel
 
 
+def multiplies_integers(op: Operator) -> bool:
+    """Whether it is the exact sum of products of integers, each without its zero point."""
+    product = op.traits.product
+    return op.bit_exact and bool(op.traits.differences) and product is not None and product.axes is not None
+
+
 def scales_weights(op: Operator) -> bool:
     """Whether its weights have scales of their own, in which it is affine, and a bias that is one number for each channel."""
     return has_bias_by_channel(op) and product_of(op).scales in op.traits.affine

@@ -30,9 +30,8 @@ def sums_fit(a: Ref, za: Ref | None, w: Ref, zw: Ref | None, sa: Ref, sw: Ref, b
 
 
 def are_columns(s: Ref, z: Ref | None, w: Ref) -> bool:
-    """Whether there is one scale and zero point, or one for each column of ``w``, in a vector."""
-    extents = [v.shape for v in (s, z) if v is not None]
-    return all(e in ((), (1,)) for e in extents) or all(e == w.shape[-1:] for e in extents)
+    """Whether there is one scale, or one for each column of ``w``, in a vector; of zero points likewise."""
+    return all(v is None or v.shape in ((), (1,), w.shape[-1:]) for v in (s, z))
 
 
 def moves_few(bias: Ref, sa: Ref, sw: Ref, sy: Ref) -> bool:

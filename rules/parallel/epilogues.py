@@ -1,6 +1,7 @@
 """What follows every part of a Split alike moves before the Split: biases, scales, functions of single elements."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import form, stated
@@ -65,12 +66,26 @@ def _functions(view: GroupView, part: Ref) -> dict[Function, tuple[Ref, Numbers]
     return found
 
 
-# --- constants beside each part
+# --- constants beside each part, and what all parts share
 
 LAST = stated("cut", "cut along the last axis: cut.axis == cut.value.rank - 1")
 BESIDE = (
     worthwhile(constant("c")),
     *stated("c part", "c lies along the last axis: lies_along(c, part, -1)", functions={"lies_along": lies_along}),
+)
+
+
+def is_of_rows(s: Ref, part: Ref) -> bool:
+    """Whether ``s`` broadcasts to the shape of ``part`` and is the same for all columns."""
+    extents = zip(reversed(s.shape), reversed(part.shape), strict=False)
+    return s.rank <= part.rank and s.shape[-1:] in ((), (1,)) and all(d in (1, n) for d, n in extents)
+
+
+SHARED = stated(
+    "s part",
+    worthwhile("not constant: not s.is_constant"),
+    "the same for all columns: is_of_rows(s, part)",
+    functions={"is_of_rows": is_of_rows},
 )
 
 
@@ -81,17 +96,19 @@ def _of_constants(name: str, op: str, sign: str) -> None:
         yield from _merge_constants(view, op)
 
     merge.__name__, merge.__module__ = name, __name__
-    parts, cs = f"(p1 {sign} c1, p2 {sign} c2, ...)", "Concat(c1, c2, ...)"
-    merge.__doc__ = f"""``{parts} == Split(v {sign} {cs})`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
+    parts, cs = f"(p1 {sign} (s {sign} c1), p2 {sign} (s {sign} c2), ...)", f"s {sign} Concat(c1, c2, ...)"
+    merge.__doc__ = f"""``{parts} == Split(v {sign} ({cs}))`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
 
-    Each ``c`` is constant and lies along that axis; a single number is repeated for every column of its part."""
+    Each ``c`` is constant and lies along that axis; a single number is repeated for every column of its part. ``s`` is the same
+    for all columns. Either may be missing."""
     group_rule(
-        where=[*LAST, *BESIDE],
+        where=[*LAST, *BESIDE, *SHARED],
         exactness=Exactness.EXACT,
         source=FUNCTIONS,
         forms=[
-            form(f"{both}({op}({_CUT}[0], c), {op}({_CUT}[1], e){axis})", constant("c", "e"))
+            form(f"{both}({op}({_CUT}[0], {first}), {op}({_CUT}[1], {second}){axis})", constant("c", "e"))
             for both, axis in (("Sub", ""), ("Concat", ", axis=b"))
+            for first, second in (("c", "e"), ("s", "s"), (f"{op}(s, c)", f"{op}(s, e)"))
         ],
     )(merge)
 
@@ -100,26 +117,57 @@ _of_constants("merge_biases_of_one_split", "Add", "+")
 _of_constants("merge_scales_of_one_split", "Mul", "*")
 
 
+class _Beside(NamedTuple):
+    """What a part is multiplied with, or has added: the result, what all parts share, and what is of this part alone."""
+
+    reader: Ref
+    shared: Ref | None
+    own: Ref | None
+
+
 def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:
     for cut in cuts(view):
-        pairs = [_with_constant(view, op, part) for part in cut.parts] if view.meets(LAST, cut=cut) else []
-        found = [pair for pair in pairs if pair is not None]
-        if pairs and len(found) == len(pairs):
-            vectors = (spread(c, size) for (_, c), size in zip(found, cut.sizes, strict=True))
-            whole = apply(op, cut.value, apply("Concat", *vectors, axis=0))
-            yield from cut.parts_of(view, whole, [reader for reader, _ in found])
+        beside = [_beside(view, op, part) for part in cut.parts] if view.meets(LAST, cut=cut) else []
+        for key in beside[0] if beside else ():
+            found = [of_part[key] for of_part in beside if key in of_part]
+            if len(found) == len(beside):
+                terms: list[Term] = [] if found[0].shared is None else [found[0].shared]
+                owns = [(each.own, size) for each, size in zip(found, cut.sizes, strict=True) if each.own is not None]
+                if owns:
+                    terms.append(apply("Concat", *(spread(c, size) for c, size in owns), axis=0))
+                whole = apply(op, cut.value, terms[0] if len(terms) == 1 else apply(op, *terms))
+                yield from cut.parts_of(view, whole, [each.reader for each in found])
 
 
-def _with_constant(view: GroupView, op: str, part: Ref) -> tuple[Ref, Ref] | None:
-    """The oldest ``op`` of ``part`` and a constant along its last axis, with that constant; a neutral one last of all."""
-    neutral: tuple[Ref, Ref] | None = None
+def _beside(view: GroupView, op: str, part: Ref) -> dict[tuple[int, bool], _Beside]:
+    """The oldest ``op`` of ``part`` for each value that other parts may share, with and without a constant of its own; one that
+    changes nothing last of all."""
+    found: dict[tuple[int, bool], _Beside] = {}
     for name, user, inputs in view.users(part):
-        for own, c in (inputs, inputs[::-1]) if name == op else ():
-            if own is not None and c is not None and own.handle == part.handle and view.meets(BESIDE, c=c, part=part):
-                if user.handle != part.handle:
-                    return user, c
-                neutral = neutral or (user, c)
-    return neutral
+        for own, other in (inputs, inputs[::-1]) if name == op else ():
+            if own is None or other is None or own.handle != part.handle:
+                continue
+            for shared, c in _apart(view, op, other, part):
+                key = (-1 if shared is None else shared.handle, c is not None)
+                if key not in found or found[key].reader.handle == part.handle:
+                    found[key] = _Beside(user, shared, c)
+    return found
+
+
+def _apart(view: GroupView, op: str, operand: Ref, part: Ref) -> Iterator[tuple[Ref | None, Ref | None]]:
+    """An operand as what other parts may share, and a constant of this part: either alone, or both together."""
+    if operand.is_constant:
+        if view.meets(BESIDE, c=operand, part=part):
+            yield None, operand
+        return
+    if view.meets(SHARED, s=operand, part=part):
+        yield operand, None
+    for name, inputs in view.spellings(operand):
+        for s, c in (inputs, inputs[::-1]) if name == op else ():
+            if s is None or c is None or not c.is_constant:
+                continue
+            if view.meets(SHARED, s=s, part=part) and view.meets(BESIDE, c=c, part=part):
+                yield s, c
 
 
 # --- one function of each pair of parts

@@ -4,7 +4,7 @@
 alike moves before the Split (`eqsat.rules.parallel.epilogues`). A Gemm takes part as the product and sum that it is.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Operator, defined
 from eqsat.ir.traits import Product
-from eqsat.ir.types import Shape
+from eqsat.ir.types import Dim, Shape
 from eqsat.rewrite import (
     Apply,
     GroupView,
@@ -35,6 +35,7 @@ from eqsat.rules.linear.operators import (
     has_bias_by_channel,
     is_of_matrices,
     is_unbiased,
+    multiplies_integers,
     product_of,
 )
 from eqsat.rules.parallel.groups import Branch, Products
@@ -48,7 +49,7 @@ _WINDOW = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
 
 MERGEABLE = stated(
     "x node w outer",
-    worthwhile("of floats: x.dtype in FLOATS"),
+    worthwhile("of floats or codes: x.dtype in FLOATS or x.dtype.bits == 8"),
     worthwhile("not constant: not node.is_constant"),
     "the number of channels is known: isinstance(w.shape[outer], int) and w.shape[outer] > 0",
     functions={"FLOATS": FLOATS},
@@ -104,7 +105,7 @@ READ_ONCE = stated(
 def stands_beside(op: Operator) -> bool:
     """Whether products by it stand side by side: a channel has its own weights, and a bias, if there is one, is a number for each
     channel."""
-    return is_unbiased(op) or has_bias_by_channel(op)
+    return is_unbiased(op) or has_bias_by_channel(op) or multiplies_integers(op)
 
 
 @for_each_operator(stands_beside)
@@ -122,7 +123,7 @@ def merge_products(op: str) -> None:
                 return None
             if not view.meets(READ_ONCE, **read):
                 return None
-            others = tuple(_key(branch, i, product.columns) for i in _others(product, branch))
+            others = tuple(_key(branch, i, product, axes.outer) for i in _others(product, branch))
             attributes = {k: v for k, v in plain(branch.node.attributes).items() if k != product.counted}
             return w.dtype, _without(w, axes.outer), others, Attributes(attributes)
 
@@ -142,9 +143,8 @@ def merge_products(op: str) -> None:
     """
     where = [*MERGEABLE, *ALIKE, *(NO_VECTORS if is_of_matrices(defined(op)) else ())]
     where += READ_ONCE if product.packed else ()
-    group_rule(where=where, exactness=Exactness.ROUNDING, source=SOURCE, sample=partial(products_of_one_value, op=op))(
-        merge
-    )
+    exactness = Exactness.EXACT if multiplies_integers(defined(op)) else Exactness.ROUNDING
+    group_rule(where=where, exactness=exactness, source=SOURCE, sample=partial(products_of_one_value, op=op))(merge)
 
 
 def _others(product: Product, branch: Branch) -> Iterator[int]:
@@ -152,11 +152,19 @@ def _others(product: Product, branch: Branch) -> Iterator[int]:
     return (i for i in range(2, len(branch.inputs)) if i != product.bias and branch.inputs[i] is not None)
 
 
-def _key(branch: Branch, index: int, columns: Mapping[int, int]) -> Hashable:
+def _key(branch: Branch, index: int, product: Product, outer: int) -> Hashable:
     """In what products that stand side by side agree, of one of the other inputs."""
-    value = branch.inputs[index]
+    value, axis = branch.inputs[index], product.columns.get(index)
     assert value is not None
-    return (index, value.dtype, _without(value, columns[index])) if index in columns else (index, value.handle)
+    if axis is None or not _is_by_channel(value, axis, branch.w.shape[outer]):
+        return (index, value.handle)
+    return (index, value.dtype, _without(value, axis))
+
+
+def _is_by_channel(value: Ref, axis: int, channels: Dim) -> bool:
+    """Whether a value has so much for each channel along an axis: a zero point may be one number for all."""
+    extent = value.shape[axis] if value.rank else 0
+    return isinstance(extent, int) and isinstance(channels, int) and extent > 0 and extent % channels == 0
 
 
 def _without(value: Ref, axis: int) -> Shape:
@@ -172,7 +180,7 @@ def _wide(op: str, group: Sequence[Branch], sizes: Sequence[int]) -> Apply:
     for index, axis in {product.weights: axes.outer, **product.columns}.items():
         parts = [b.inputs[index] for b in group if index < len(b.inputs)]
         of_all = [part for part in parts if part is not None]
-        if of_all:
+        if of_all and _is_by_channel(of_all[0], axis, sizes[0]):
             operands[index] = apply("Concat", *of_all, axis=axis % of_all[0].rank)
     if product.bias is not None:
         operands[product.bias] = next(iter(joined_biases(group, sizes)), None)

@@ -78,6 +78,30 @@ def test_a_product_is_not_merged_with_its_scaled_form() -> None:
     assert "merge_matmuls_of_one_input" not in result.report.rules
 
 
+@pytest.mark.parametrize("rows", [(2, 3), ("batch", "rows")])
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_integer_products_of_one_quantised_value_are_one_product(rows: tuple[Any, ...], dynamic: bool) -> None:
+    """As `quantize_dynamic` writes queries, keys and values: the scale of the input, or one for each row, is computed."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (*rows, 4))
+    if dynamic:
+        q, scale, zero = b.op("DynamicQuantizeLinear", x, outputs=3)
+    else:
+        scale = b.op("Add", b.op("ReduceMax", b.op("Abs", x), b.constant(np.array([-1]))), b.constant(np.float32(0.1)))
+        zero = b.constant(np.uint8(128))
+        steps = b.op("Add", b.op("Round", b.op("Div", x, scale)), b.constant(np.float32(128)))
+        clipped = b.op("Clip", steps, b.constant(np.float32(0)), b.constant(np.float32(255)))
+        q = b.op("Cast", clipped, to=2)
+    outputs = {}
+    for i, n in enumerate((5, 2, 3)):
+        weights = b.constant(rng.integers(-127, 127, (4, n)).astype(np.int8))
+        sums = b.op("Cast", b.op("MatMulInteger", q, weights, zero, b.constant(np.int8(0))), to=1)
+        own = b.constant(np.abs(array(*(() if i else (n,)))))
+        outputs[f"y{i}"] = b.op("Add", b.op("Mul", sums, b.op("Mul", scale, own)), b.constant(array(n)))
+    found = counts(optimized(b.finish(outputs)))
+    assert (found["MatMulInteger"], found["Split"], found["Add"]) == (1, 1, 1 if dynamic else 2)
+
+
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_gemms_of_one_input_are_one_gemm(transposed: int) -> None:
     b = GraphBuilder()

@@ -132,7 +132,7 @@ def _infer_conv_integer(app: Application) -> tuple[Type, ...]:
     kind=Kind.ANCHOR,
     flops=convolution_flops(0, 1),
     bit_exact=True,
-    traits=Traits(product=replace(_CHANNELS, bias=None), differences=((0, 2), (1, 3))),
+    traits=Traits(product=replace(_CHANNELS, bias=None, columns={3: 0}), differences=((0, 2), (1, 3))),
 )
 def _conv_integer(attributes: Attributes, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
     """``Y = (X - x_zero_point) * (W - w_zero_point)`` in int32; the border is ``x_zero_point``, so 0 after the shift"""

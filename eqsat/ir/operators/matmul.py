@@ -153,7 +153,7 @@ def _infer_matmul_integer(app: Application) -> tuple[Type, ...]:
     kind=Kind.ANCHOR,
     flops=matmul_flops,
     bit_exact=True,
-    traits=Traits(product=_COLUMNS, differences=((0, 2), (1, 3))),
+    traits=Traits(product=replace(_COLUMNS, columns={3: -1}), differences=((0, 2), (1, 3))),
 )
 def _matmul_integer(attributes: Attributes, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """``Y = (A - a_zero_point) @ (B - b_zero_point)`` in int32"""
