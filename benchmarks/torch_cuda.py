@@ -3,12 +3,12 @@
     python -m benchmarks.torch_cuda bert llama --dtype float16 --layers 2 --hidden 256 --length 128 --image 224 --processes 8
 
 Ours is what ``torch.compile(model, backend="eqsat")`` gives there: the program in Inductor. Inductor alone has the same
-configuration: weights as constants, linear layers of one input joined. Kernels are those that the GPU runs for one call, copies
-included (PyTorch's profiler). ``called``: microseconds of the call, waiting for its end; ``replayed``: of a CUDA graph of it,
-which leaves out what Python takes to launch kernels. Medians, all in turn, one process at a time. Models are compiled in
-several processes at once. Errors are largest differences from the model in float32, as a part of its largest output. Exit
-status 1 if a graph fell back, rules were left out, or an error is above the tolerance of float32 and more than twice that of
-PyTorch itself.
+configuration: weights as constants, linear layers of one input joined. ``--scheme``: of models that torchao quantises. Kernels
+are those that the GPU runs for one call, copies included (PyTorch's profiler). ``called``: microseconds of the call, waiting for
+its end; ``replayed``: of a CUDA graph of it, which leaves out what Python takes to launch kernels. Medians, all in turn, one
+process at a time. Models are compiled in several processes at once. Errors are largest differences from the model in float32, as
+a part of its largest output. Exit status 1 if a graph fell back, rules were left out, or an error is above the tolerance of
+float32 and more than twice that of PyTorch itself.
 """
 
 # pyright: reportMissingImports=false
@@ -38,6 +38,7 @@ from benchmarks.torch_models import (
     parsed,
     placed,
 )
+from benchmarks.torch_quantised import SCHEMES, quantised
 from benchmarks.torch_runtimes import parser_of, print_ratios, sizes_of
 
 COLUMNS = ("torch", "inductor", "inductor, ours")
@@ -81,8 +82,11 @@ class Compiled:
         )
 
 
-def compiled(name: str, sizes: dict[str, int], length: int, dtype: Any, options: dict[str, Any]) -> Compiled:
-    """The model compiled in every way. ``options`` are those of the backend."""
+def compiled(
+    name: str, sizes: dict[str, int], length: int, dtype: Any, scheme: str | None, options: dict[str, Any]
+) -> Compiled:
+    """The model compiled in every way, quantised by a ``scheme`` of `benchmarks.torch_quantised` if one is given. ``options`` are
+    those of the backend."""
     import torch
 
     model, draw = build(name, **sizes)
@@ -90,6 +94,7 @@ def compiled(name: str, sizes: dict[str, int], length: int, dtype: Any, options:
     inputs = draw(1, length)
     exact = model(**inputs)
     model, inputs = model.to("cuda", dtype), placed(inputs, "cuda", dtype)
+    model = model if scheme is None else quantised(model, scheme)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         functions = [
@@ -148,6 +153,7 @@ class Work:
     sizes: dict[str, int]
     length: int
     dtype: str
+    scheme: str | None
     runs: int
     options: dict[str, Any]
     threads: int
@@ -169,7 +175,7 @@ class Work:
             for name in names:
                 try:
                     dtype = getattr(torch, self.dtype)
-                    models.append(compiled(name, self.sizes, self.length, dtype, self.options))
+                    models.append(compiled(name, self.sizes, self.length, dtype, self.scheme, self.options))
                 except Exception:  # the others may work
                     self.found.put((name, traceback.format_exc()))
             with contextlib.suppress(threading.BrokenBarrierError):  # another process has died, or takes longer
@@ -208,6 +214,7 @@ def _summarise(rows: Sequence[Row]) -> None:
 def main() -> int:
     parser = parser_of(__doc__, runs=50)
     parser.add_argument("--dtype", default="float16", choices=TOLERANCES)
+    parser.add_argument("--scheme", choices=SCHEMES, help="quantise the models so (needs torchao)")
     parser.add_argument("--names", action="store_true", help="list the kernels, too")
     parser.add_argument("--target", help="of the optimiser; by default the one that suits the device")
     parser.add_argument(
@@ -221,6 +228,7 @@ def main() -> int:
         sizes_of(given),
         given.length,
         given.dtype,
+        given.scheme,
         given.runs,
         {"verify": False, **({"target": given.target} if given.target else {})},
         max(1, (os.cpu_count() or 1) // count),

@@ -12,7 +12,8 @@ from eqsat.frontends.torch_export import exporting
 
 
 class _Exportable(torch.overrides.TorchFunctionMode):
-    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision.
+    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision, and at products
+    of bytes as torchao writes them for GPUs (``out_dtype``; torch 2.14).
 
     ``unseen_is_zero``: attention of a query that may see nothing, as of padding on the left, is zero in PyTorch; exported, and in
     ONNX Runtime, it looks at all keys alike.
@@ -24,6 +25,11 @@ class _Exportable(torch.overrides.TorchFunctionMode):
         if func in (torch.isfinite, Tensor.isfinite):
             (x,) = args
             return x - x == 0  # infinities and NaN leave NaN
+        if func is torch.ops.higher_order.out_dtype:
+            function, dtype, *operands = args
+            integers = all(x.dtype is torch.int8 for x in operands)
+            if (function, dtype, integers) == (torch.ops.aten.mm.default, torch.int32, True):
+                return torch._int_mm(*operands)
         found = func(*args, **kwargs or {})
         if self.unseen_is_zero and func is torch.nn.functional.scaled_dot_product_attention:
             given: Mapping[str, Any] = kwargs or {}

@@ -57,7 +57,6 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "GreaterOrEqual": operator.ge,
     "Less": operator.lt,
     "LessOrEqual": operator.le,
-    "Mul": operator.mul,
     "Sub": operator.sub,
 }
 """Those that take numbers on either side."""
@@ -68,6 +67,17 @@ WRITERS.update({name: lambda site, f=f: site.call(f, *site.scalars()) for name, 
 
 
 # --- arithmetic
+
+
+@writes("Mul")
+def _mul(site: Site) -> Any:
+    """What is converted stands behind a factor for each column: Inductor takes a first factor of sums for that of rows, and does
+    not look at its shape (torch 2.13, ``_register_smooth_quant_int_mm_pattern``)."""
+    producer = site.scope.producers.get(site.node.inputs[0])
+    converted = producer is not None and producer.key == "Cast"
+    factors = site.scalars()
+    columns = (site.type(1).shape or (1,))[-1] != 1
+    return site.call(operator.mul, *(reversed(factors) if converted and columns else factors))
 
 
 @writes("Div")

@@ -1,9 +1,13 @@
-"""Products of torch: matrices, attention; those of integers in float64, which holds every partial sum exactly."""
+"""Products of torch: matrices, attention; those of bytes by weights on bytes, of other integers in float64.
+
+float64 holds every partial sum exactly.
+"""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -197,8 +201,48 @@ def _centred(site: Site, value: int, zero: int, *, columns: bool) -> Any:
     return x - (point if columns or found.rank != 1 else point.unsqueeze(1))
 
 
+_MULTIPLE = 8
+_LEAST_ROWS = 17
+"""What CUDA asks of its product of bytes: extents of the weights, and rows of the data. Missing rows are added, as zeros."""
+
+
+def _signed_weights(site: Site, index: int, zero: int) -> np.ndarray | None:
+    """Constant weights less their zero points, where these are signed bytes still; else ``None``."""
+    found, points = site.value(index), site.value(zero) if site.has(zero) else np.zeros((), np.int8)
+    if found is None or points is None or found.ndim != 2 or not found.size or any(n % _MULTIPLE for n in found.shape):
+        return None
+    centred = found.astype(np.int32) - points.astype(np.int32)
+    return centred.astype(np.int8) if centred.min() >= -128 and centred.max() <= 127 else None
+
+
+def _product_of_bytes(site: Site, a: tuple[int, int], b: tuple[int, int]) -> Any:
+    """The product by constant weights on bytes, ``None`` where there is no such kernel. Unsigned data are signed, less 128."""
+    dtype, shape = site.type(a[0]).dtype, site.type(a[0]).shape or ()
+    weights, point = _signed_weights(site, *b), site.value(a[1]) if site.has(a[1]) else np.zeros(1)
+    if weights is None or dtype not in (DType.INT8, DType.UINT8) or point is None or point.size != 1 or len(shape) < 2:
+        return None
+    x, zero = site.operands[a[0]], int(point.reshape(()))
+    if dtype is DType.UINT8:
+        x, zero = (x.to(torch.int16) - 128).to(torch.int8), zero - 128
+    rows = x.reshape((-1, weights.shape[0]))
+    enough = all(isinstance(n, int) for n in shape) and math.prod(shape[:-1]) >= _LEAST_ROWS  # type: ignore[arg-type]
+    rows = rows if enough else site.call(F.pad, rows, (0, 0, 0, _LEAST_ROWS))
+    product = site.call(torch._int_mm, rows, site.constant(np.ascontiguousarray(weights.T)).t())
+    product = product if enough else product[:-_LEAST_ROWS]
+    if zero:
+        product = product - site.constant(zero * weights.sum(axis=0, dtype=np.int32))
+    return product if len(shape) == 2 else site.call(torch.unflatten, product, 0, _leading(x, len(shape)))
+
+
+def _leading(x: Any, rank: int) -> list[Any]:
+    return [x.size(axis) for axis in range(rank - 1)]
+
+
 def integer_product(site: Site, a: tuple[int, int], b: tuple[int, int]) -> Any:
     """The exact product, in int32. Operands with their zero points, by number."""
+    of_bytes = _product_of_bytes(site, a, b)
+    if of_bytes is not None:
+        return of_bytes
     product = site.call(torch.matmul, _centred(site, *a, columns=False), _centred(site, *b, columns=True))
     return product.to(torch.int64).to(torch.int32)
 

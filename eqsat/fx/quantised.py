@@ -65,7 +65,10 @@ def _dequantize(site: Site) -> Any:
         elif zero:
             x = x.to(torch.int32) - zero
     scale = _spread(site, 1, axis, rank)
-    product = x.to(torch.float32) * (scale if isinstance(scale, float) else scale.to(torch.float32))
+    x = x.to(torch.float32)
+    product = (
+        x * scale if isinstance(scale, float) else scale.to(torch.float32) * x
+    )  # in this order: see `pointwise` on Mul
     return product if site.dtype is torch.float32 else product.to(site.dtype)
 
 

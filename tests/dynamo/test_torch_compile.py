@@ -313,10 +313,14 @@ def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -
 
 
 class RowByRow(torch.nn.Module):
-    """A linear layer of bytes, activations quantised by the largest magnitude of their row, as torchao writes it."""
+    """A linear layer of bytes, activations quantised by the largest magnitude of their row, as torchao writes it.
 
-    def __init__(self, inner: int, columns: int) -> None:
+    ``gpu``: for GPUs.
+    """
+
+    def __init__(self, inner: int, columns: int, *, gpu: bool = False) -> None:
         super().__init__()
+        self.gpu = gpu
         self.register_buffer("weight", torch.randint(-127, 128, (columns, inner), dtype=torch.int8))
         self.register_buffer("scale", torch.rand(columns) / 100)
 
@@ -324,13 +328,18 @@ class RowByRow(torch.nn.Module):
         ends = torch.amin(x, -1, keepdim=True).clamp(max=0), torch.amax(x, -1, keepdim=True).clamp(min=0)
         scale = (torch.maximum(-ends[0], ends[1]) / 127.5).clamp(min=1e-7)
         integers = torch.clamp(torch.round(x * (1 / scale)), -128, 127).to(torch.int8)
+        if self.gpu:
+            operands = integers, self.weight.t()
+            sums = torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, *operands)
+            return sums.to(x.dtype) * scale * self.scale
         return torch._int_mm(integers, self.weight.t()).to(x.dtype) * scale * self.scale
 
 
+@pytest.mark.parametrize(("runtime", "gpu"), [("onnxruntime", False), ("onnxruntime", True), ("inductor", True)])
 @pytest.mark.parametrize("verify", [False, True])
-def test_products_of_bytes_are_exported(verify: bool, compilations: list[bool]) -> None:
-    model = torch.nn.Sequential(RowByRow(64, 96), torch.nn.GELU(), RowByRow(96, 32)).eval()
-    compiled = _compiled(model, verify=verify)
+def test_products_of_bytes_are_exported(runtime: str, gpu: bool, verify: bool, compilations: list[bool]) -> None:
+    model = torch.nn.Sequential(RowByRow(64, 96, gpu=gpu), torch.nn.GELU(), RowByRow(96, 32, gpu=gpu)).eval()
+    compiled = _compiled(model, verify=verify, runtime=runtime)
     for rows in (24, 40):
         x = torch.randn(rows, 64)
         expected = model(x)

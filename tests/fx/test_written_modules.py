@@ -353,3 +353,24 @@ def test_quotients_are_divided_by_tensors() -> None:
     quotients = [n for n in module.graph.nodes if "div" in getattr(n.target, "__name__", "")]
     assert len(quotients) == 4
     assert all(isinstance(n.args[1], torch.fx.Node) for n in quotients)
+
+
+@pytest.mark.parametrize("rows", [(3,), (20,), (2, 12), ("batch", 5), (0,)])
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 128), ("uint8", 3), ("int8", None), ("int8", -7)])
+@pytest.mark.parametrize("points", [None, 1, 24])
+def test_bytes_are_multiplied_by_weights_as_bytes(
+    rows: tuple[Any, ...], kind: str, zero: int | None, points: int | None
+) -> None:
+    rng = np.random.default_rng(5)
+    b = GraphBuilder()
+    x = b.input("x", kind, (*rows, 16))
+    weights = b.constant(rng.integers(-100, 100, (16, 24)).astype(np.int8))
+    more = [None if zero is None else b.constant(np.array(zero, kind))]
+    more += [] if points is None else [b.constant(rng.integers(-20, 20, points).astype(np.int8))]
+    graph = b.finish({"y": b.op("MatMulInteger", x, weights, *more)})
+    module = to_module(graph)
+    assert "_int_mm" in module.code
+    shape = [4 if isinstance(n, str) else n for n in rows]
+    limits = np.iinfo(kind)
+    feeds = {"x": rng.integers(limits.min, limits.max, (*shape, 16), endpoint=True).astype(kind)}
+    np.testing.assert_array_equal(_call(module, graph, feeds)[0], run(graph, feeds)["y"])
