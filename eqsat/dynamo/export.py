@@ -12,8 +12,7 @@ from eqsat.frontends.torch_export import exporting
 
 
 class _Exportable(torch.overrides.TorchFunctionMode):
-    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision, and at products
-    of bytes as torchao writes them for GPUs (``out_dtype``; torch 2.14).
+    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision.
 
     ``unseen_is_zero``: attention of a query that may see nothing, as of padding on the left, is zero in PyTorch; exported, and in
     ONNX Runtime, it looks at all keys alike.
@@ -25,11 +24,6 @@ class _Exportable(torch.overrides.TorchFunctionMode):
         if func in (torch.isfinite, Tensor.isfinite):
             (x,) = args
             return x - x == 0  # infinities and NaN leave NaN
-        if func is torch.ops.higher_order.out_dtype:
-            function, dtype, *operands = args
-            integers = all(x.dtype is torch.int8 for x in operands)
-            if (function, dtype, integers) == (torch.ops.aten.mm.default, torch.int32, True):
-                return torch._int_mm(*operands)
         found = func(*args, **kwargs or {})
         if self.unseen_is_zero and func is torch.nn.functional.scaled_dot_product_attention:
             given: Mapping[str, Any] = kwargs or {}
@@ -98,7 +92,19 @@ def export_captured(
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
                 _refuse_chance(node)
+                _name_product_of_bytes(node)
+            module.recompile()
     return exported
+
+
+def _name_product_of_bytes(node: torch.fx.Node) -> None:
+    """As torchao writes it for GPUs it has an operator for an argument, which torch's exporter does not take (2.14)."""
+    if node.target is not torch.ops.higher_order.out_dtype:
+        return
+    function, dtype, *operands = node.args
+    integers = all(isinstance(x, torch.fx.Node) and x.meta["val"].dtype is torch.int8 for x in operands)
+    if integers and (function, dtype) == (torch.ops.aten.mm.default, torch.int32):
+        node.target, node.args = torch.ops.aten._int_mm.default, tuple(operands)
 
 
 def _dimension(extent: torch.SymInt) -> Any:
