@@ -77,11 +77,6 @@ def converted(term: Term, source: DType, target: DType) -> Term:
     return term if source is target else apply("Cast", term, to=int(target))
 
 
-def spread_out(value: Term, elements: int) -> Apply:
-    """A value of 1 or ``elements`` elements as a vector of ``elements``."""
-    return apply("Expand", apply("Reshape", value, int64s((-1,))), int64s((elements,)))
-
-
 def int64s(values: Iterable[int]) -> Literal:
     """A vector of int64, as shapes, axes and bounds are given."""
     return _vector(tuple(values))

@@ -1,12 +1,10 @@
 """Gemm is a product, a sum, two factors and two transposes: what enters it, and what it is spelled out."""
 
-import ml_dtypes
-
 from eqsat.conditions import constant, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref, Term, literal
-from eqsat.rules.linear.alignment import FLOAT, largest, limit, ordinary_summands, stay_normal
+from eqsat.rules.linear.alignment import FLOAT, largest, least_normal, limit, ordinary_summands, stay_normal
 from eqsat.rules.terms import mul, transpose
 
 
@@ -35,8 +33,7 @@ def loses_digits(value: Ref | None, factor: float) -> bool:
     """Whether a constant times a factor, or the factor, is so small that its type has few digits for it."""
     if value is None or factor in (0.0, 1.0):
         return False
-    is_normal = abs(factor) >= float(ml_dtypes.finfo(value.dtype.numpy).smallest_normal)
-    return not (is_normal and stay_normal(abs(factor), value))
+    return abs(factor) < least_normal(value) or not stay_normal(abs(factor), value)
 
 
 # --- products, factors and sums

@@ -7,7 +7,6 @@ time and adds one product at most, which is chosen only where it meets weights.
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, varies, worthwhile
@@ -16,19 +15,12 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
-from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
+from eqsat.rules.linear.alignment import FLOATS, extremes, largest, least_normal, lies_along, limit, not_all
 from eqsat.rules.linear.operators import is_linear
 from eqsat.rules.terms import add, by_class, closure, complete_nodes, mul
 from eqsat.samples import Sampler, fixed
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
-
-
-def smallest(s: Ref) -> float:
-    """The least magnitude of an element."""
-    if s.low <= 0 <= s.high:
-        return float(np.abs(s.value.astype(np.float64)).min(initial=np.inf))
-    return min(abs(s.low), abs(s.high))
 
 
 def _quotient(d: Sampler) -> dict[str, Any]:
@@ -39,11 +31,7 @@ def _quotient(d: Sampler) -> dict[str, Any]:
     return {"x": d.floats(shape, wild=True), "s": fixed(scale)}
 
 
-def normal(s: Ref) -> float:
-    return float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal)
-
-
-FUNCTIONS = named(lies_along, largest, traits_of, limit) | {"FLOATS": FLOATS}
+FUNCTIONS = named(extremes, largest, least_normal, lies_along, limit, traits_of) | {"FLOATS": FLOATS}
 equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
 
 equation(
@@ -52,8 +40,8 @@ equation(
     constant("s"),
     varies("x"),
     "x.dtype in FLOATS",
-    "no reciprocal overflows: smallest(s) > 1 / limit(s)",
-    "no reciprocal is subnormal: largest(s) < 1 / normal(s)",
+    "no reciprocal overflows: extremes(s)[0] > 1 / limit(s)",
+    "no reciprocal is subnormal: largest(s) < 1 / least_normal(s)",
     exactness=Exactness.ROUNDING,
     source="definition of the reciprocal",
     sample=_quotient,

@@ -13,7 +13,7 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
-from eqsat.rules.linear.alignment import reshaped
+from eqsat.rules.linear.alignment import reshaped, spread
 from eqsat.rules.quantised import integer_bounds
 from eqsat.rules.quantised.integer_bounds import (
     NO_VECTORS,
@@ -27,7 +27,7 @@ from eqsat.rules.quantised.integer_bounds import (
     sums,
 )
 from eqsat.rules.quantised.pairs import per_tensor
-from eqsat.rules.terms import div, split, spread_out
+from eqsat.rules.terms import div, split
 from eqsat.samples import Drawing, Sampler, fixed
 
 SOURCE = (
@@ -133,8 +133,8 @@ def merge_integer_products_of_one_input(m: Match) -> Term:
     x, scale, zero, *_, last = m.parts[0]
     weights = [weight for _, _, _, weight, *_ in m.parts]
     sizes = [w.static_shape[1] for w in weights]
-    scales = [spread_out(div(o[4], o[6]), n) for o, n in zip(m.parts, sizes, strict=True)]
-    zeros = [spread_out(o[5], n) for o, n in zip(m.parts, sizes, strict=True)]
+    scales = [div(spread(o[4], n), o[6]) for o, n in zip(m.parts, sizes, strict=True)]
+    zeros = [spread(o[5], n) for o, n in zip(m.parts, sizes, strict=True)]
     right = (apply("Concat", *parts, axis=axis) for parts, axis in ((weights, 1), (scales, 0), (zeros, 0)))
     product = apply("QLinearMatMul", x, scale, zero, *right, literal(1, DType.FLOAT), last)
     return split(product, sizes, x.rank - 1).output(m.index)

@@ -15,7 +15,8 @@ from eqsat.conditions import asks, condition, constant, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal, present
-from eqsat.rules.linear.alignment import largest
+from eqsat.rules.linear.alignment import largest, limit
+from eqsat.rules.terms import by_class
 from eqsat.samples import Sampler, fixed
 from eqsat.samples.quantised import parameters
 
@@ -42,10 +43,6 @@ def width(dtype: DType) -> int:
     """How far the ends of an integer type are apart."""
     least, greatest = integer_range(dtype)
     return greatest - least
-
-
-def largest_float(dtype: DType) -> float:
-    return float(ml_dtypes.finfo(dtype.numpy).max)
 
 
 def same_value(a: Ref, b: Ref) -> bool:
@@ -132,10 +129,6 @@ def zero_number(value: Ref | None, dtype: DType) -> Term:
     return literal(zero_of(value, dtype), dtype)
 
 
-def least(dtype: DType) -> int:
-    return integer_range(dtype)[0]
-
-
 def reach(dtype: DType, s: Ref, z: Ref | None) -> tuple[float, float]:
     """What the ends of an integer type stand for."""
     low, high = ((end - zero_of(z, dtype)) * float(s.value.reshape(())) for end in integer_range(dtype))
@@ -176,9 +169,18 @@ def steps(view: GroupView, op: str) -> Iterator[Step]:
             yield Step(node, value, scale, zero)
 
 
+def dequantised_parts(view: GroupView) -> Iterator[tuple[Ref, list[list[Step]]]]:
+    """Each Concat of several values that are all dequantised, and how each of them is."""
+    found = by_class((step.node, step) for step in steps(view, "DequantizeLinear"))
+    for concat, values in view.nodes("Concat"):
+        spelled = [found.get(v.handle, []) if v is not None else [] for v in values]
+        if len(values) > 1 and all(spelled):
+            yield concat, spelled
+
+
 functions = {
-    **named(like, width, largest, largest_float, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
-    **named(one_precision, quotient_type, holds_integers, zero_of, zero_number, least, reach),
+    **named(like, width, largest, limit, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
+    **named(one_precision, quotient_type, holds_integers, integer_range, zero_of, zero_number, reach),
 }
 shorthands = {
     "Q(x)": ("QuantizeLinear(x, s, *z, **n)", 'like(n, "QuantizeLinear", x, s, z)'),
@@ -249,7 +251,7 @@ _THERE_AND_BACK = (
     "no blocks, no other precision: unblocked(n.attributes, n2.attributes)",
     "the same zero points: same_zero_point(z, z2)",
     "the same axis: per_tensor(s, z) or same_axis(n, n2)",
-    "no dequantised value overflows: s.high * width(q.dtype) < largest_float(n.dtype)",
+    "no dequantised value overflows: s.high * width(q.dtype) < limit(n)",
 )
 equation(
     "cancel_quantize_of_dequantize",
@@ -327,7 +329,7 @@ equation(
     "Q(Relu(x)) == Q(x)",
     positive_scale,
     one_scale,
-    "negative numbers saturate at 0: root.dtype.is_integer and zero_of(z, root.dtype) == least(root.dtype)",
+    "negative numbers saturate at 0: root.dtype.is_integer and zero_of(z, root.dtype) == integer_range(root.dtype)[0]",
     source="saturation at the zero point",
 )
 equation(

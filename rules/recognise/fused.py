@@ -20,10 +20,11 @@ from eqsat.ir.operator import Operator, defined, operators_with, split_key
 from eqsat.ir.schema_operator import outputs_asked_for
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
+from eqsat.rules.linear.alignment import spread
 from eqsat.rules.onnxruntime.parameters import are_scales, column
 from eqsat.rules.quantised.integer_bounds import INT32_MAX, reach, rounding, scaled, total
 from eqsat.rules.quantised.pairs import BYTES
-from eqsat.rules.terms import outputs_of, spread_out
+from eqsat.rules.terms import outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -132,7 +133,7 @@ def _dequantised(inputs: Sequence[Ref | None], at: int, axis: int) -> Term:
     count = max((v.type.size or 1 for v in parameters if v is not None), default=1)
     if count == 1:
         return apply("DequantizeLinear", q, *map(column, parameters))
-    return apply("DequantizeLinear", q, *(v and spread_out(v, count) for v in parameters), axis=axis)
+    return apply("DequantizeLinear", q, *(v and spread(v, count) for v in parameters), axis=axis)
 
 
 def _axes(op: str, inputs: Sequence[Ref | None]) -> dict[int, int]:
