@@ -14,12 +14,11 @@ from eqsat.equations import named
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Condition, Hint, Ref, Term, Unmet, apply, literal
 from eqsat.rules.linear.alignment import largest, reshaped, spread
-from eqsat.rules.quantised.pairs import BYTES, integer_range, per_tensor, positive, unblocked
+from eqsat.rules.quantised.pairs import BYTES, integer_range, ordinary, per_tensor, positive, unblocked
 from eqsat.rules.terms import div, mul
 
 INT32_MAX = 2**31 - 1
 _UNIT = 2.0**-24
-_LIMITS = np.finfo(np.float32)
 
 
 def reach(value: Ref, zero: Ref | None) -> float:
@@ -39,7 +38,7 @@ def total(length: Dim, a: Ref, za: Ref | None, w: Ref, zw: Ref | None, bias: flo
 
 def scaled(sa: Ref, sw: Ref, most: float) -> bool:
     """Whether the sums times their scales are normal floats."""
-    return sa.low * sw.low >= float(_LIMITS.smallest_normal) and sa.high * sw.high * max(most, 1) < float(_LIMITS.max)
+    return ordinary(sa.low * sw.low, sa.high * sw.high, max(most, 1))
 
 
 def rounding(length: Dim, most: float, sa: Ref, sw: Ref, sy: Ref, rows: int = 0) -> float:

@@ -114,6 +114,12 @@ def positive(scale: Ref) -> bool:
     return scale.is_constant and least >= float(info.smallest_normal) and greatest <= float(info.max)
 
 
+def ordinary(low: float, high: float, most: float = 2.0**32) -> bool:
+    """Whether scales in float32 are positive and normal, and integers up to ``most`` times them finite."""
+    limits = np.finfo(np.float32)
+    return float(limits.smallest_normal) <= low <= high < float(limits.max) / most
+
+
 def holds_integers(carrier: DType, dtype: DType) -> bool:
     """Whether the results of `D` tell the integers of a type apart: the 8 bits of bfloat16 merge neighbours."""
     return dtype.is_integer and dtype.bits <= _CARRIED_BITS.get(carrier, 0)
