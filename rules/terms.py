@@ -18,6 +18,11 @@ def add(a: Term, b: Term) -> Apply:
     return apply("Add", a, b)
 
 
+def total(a: Term | None, b: Term | None) -> Term | None:
+    """The sum of two values, such as biases, either of which may be absent."""
+    return b if a is None else a if b is None else add(a, b)
+
+
 def sub(a: Term, b: Term) -> Apply:
     return apply("Sub", a, b)
 

@@ -1,11 +1,11 @@
 """Gemm is a product, a sum, two factors and two transposes: what enters it, and what it is spelled out."""
 
 from eqsat.conditions import constant, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.linear.alignment import FLOAT, largest, least_normal, limit, ordinary_summands, stay_normal
-from eqsat.rules.terms import mul, transpose
+from eqsat.rules.terms import mul, total, transpose
 
 
 def enlarges(c: Ref, result: Ref) -> bool:
@@ -38,7 +38,7 @@ def loses_digits(value: Ref | None, factor: float) -> bool:
 
 # --- products, factors and sums
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Gemm")
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Gemm", functions=named(total))
 equation(
     "add_to_matmul_as_gemm",
     "(m := x @ w) + c == Gemm(x, w, c)",
@@ -64,7 +64,7 @@ equation(
 )
 equation(
     "add_constant_to_bias_of_gemm",
-    "Gemm(x, w, *b, beta=f, **g) + c == Gemm(x, w, (c if b is None else b + c), **g.attributes.updated(beta=None))",
+    "Gemm(x, w, *b, beta=f, **g) + c == Gemm(x, w, total(b, c), **g.attributes.updated(beta=None))",
     constant("b", "c"),
     FLOAT,
     ordinary_summands("c"),

@@ -18,7 +18,7 @@ from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal,
 from eqsat.rules.linear.alignment import largest, limit
 from eqsat.rules.terms import by_class
 from eqsat.samples import Sampler, fixed
-from eqsat.samples.quantised import parameters
+from eqsat.samples.quantised import parameters, values
 
 BYTES = frozenset((DType.INT8, DType.UINT8))
 """Integer types on which kernels for movement, Clip and MaxPool exist."""
@@ -178,9 +178,9 @@ def steps(view: GroupView, op: str) -> Iterator[Step]:
 def dequantised_parts(view: GroupView) -> Iterator[tuple[Ref, list[list[Step]]]]:
     """Each Concat of several values that are all dequantised, and how each of them is."""
     found = by_class((step.node, step) for step in steps(view, "DequantizeLinear"))
-    for concat, values in view.nodes("Concat"):
-        spelled = [found.get(v.handle, []) if v is not None else [] for v in values]
-        if len(values) > 1 and all(spelled):
+    for concat, parts in view.nodes("Concat"):
+        spelled = [found.get(v.handle, []) if v is not None else [] for v in parts]
+        if len(parts) > 1 and all(spelled):
             yield concat, spelled
 
 
@@ -288,7 +288,7 @@ def _stated(d: Sampler) -> dict[str, Any]:
     drawn = parameters(d, shape)
     stated = {"output_dtype": int(d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT16)))}
     found = {"q": d.integers(shape, drawn["dtype"]), "n": drawn["attributes"] | stated}
-    return found | {name: drawn[name] for name in ("s", "z") if name in drawn}
+    return found | values(drawn)
 
 
 equation(

@@ -79,12 +79,23 @@ equation(
     varies("root"),
     domain="com.microsoft",  # operands on the right of products stay signed, whichever spelling of the unsigned ones is chosen
 )
-equation(
-    "dequantize_unsigned",
-    "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
-    "signed bytes: q.dtype is int8",
-    varies("q"),  # constants stay signed, as kernels take weights
-)
+UNSIGNED = "eqsat.unsigned"
+"""A domain that no target has: rules for consumers that ask for them by name, as others have kernels for signed weights."""
+for _name, _of, _domain in (
+    ("dequantize_unsigned", varies("q"), ""),  # constants stay signed, as kernels take weights,
+    (
+        "dequantize_constants_unsigned",
+        constant("q", "z"),
+        UNSIGNED,
+    ),  # or where kernels are exact for unsigned operands alone
+):
+    equation(
+        _name,
+        "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
+        "signed bytes: q.dtype is int8",
+        _of,
+        domain=_domain,
+    )
 
 
 def _added(d: Sampler) -> dict[str, Any]:
@@ -186,18 +197,6 @@ def spell_out_recentring(m: Match) -> Term:
 
 
 # --- for kernels that are exact for unsigned operands alone
-
-
-UNSIGNED = "eqsat.unsigned"
-"""A domain that no target has: rules for consumers that ask for them by name, as others have kernels for signed weights."""
-
-equation(
-    "dequantize_constants_unsigned",
-    "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
-    "signed bytes: q.dtype is int8",
-    constant("q", "z"),
-    domain=UNSIGNED,
-)
 
 
 def _signed_operands(view: GroupView) -> Iterator[Match]:

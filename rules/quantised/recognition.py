@@ -137,23 +137,23 @@ _of_the_type = (
     "whole bounds: whole(low, high)",
     "a range of the type: within(root.dtype, number_of(low), number_of(high))",
 )
-equation(
-    "recognise_quantize",
-    """Cast(Clip(Round(x), low, high), **cast)
-       == narrowed(QuantizeLinear(x, number(1, x.dtype), number(0, root.dtype)), root.dtype, low, high)""",
-    *_of_the_type,
-    sample=_range,
-)
-equation(
-    "recognise_quantize_with_zero_point",
-    """Cast(Clip(Round(x) + c, low, high), **cast)
-       == narrowed(QuantizeLinear(x, number(1, x.dtype), number(number_of(c), root.dtype)), root.dtype, low, high)""",
-    constant("c"),
-    *_of_the_type,
-    _SAME_SHAPE,
-    "a zero point of the type: whole(c) and within(root.dtype, number_of(c))",
-    sample=_range,
-)
+for _name, _rounded, _zero, _where in (
+    ("recognise_quantize", "Round(x)", "0", ()),
+    (
+        "recognise_quantize_with_zero_point",
+        "Round(x) + c",
+        "number_of(c)",
+        (constant("c"), _SAME_SHAPE, "a zero point of the type: whole(c) and within(root.dtype, number_of(c))"),
+    ),
+):
+    equation(
+        _name,
+        f"""Cast(Clip({_rounded}, low, high), **cast)
+           == narrowed(QuantizeLinear(x, number(1, x.dtype), number({_zero}, root.dtype)), root.dtype, low, high)""",
+        *_of_the_type,
+        *_where,
+        sample=_range,
+    )
 equation(
     "add_zero_point_before_clip",
     "Clip(Round(x), low, high) + c == Clip(Round(x) + c, shifted(low, c), shifted(high, c))",

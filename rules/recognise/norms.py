@@ -43,10 +43,9 @@ def known(shape: Sequence[Dim]) -> bool:
     return all(isinstance(d, int) for d in shape)
 
 
-def ones(x: Ref, axis: int) -> Literal:
-    """A gain of 1 for ``x`` normalised from ``axis`` on."""
-    extents: Any = x.shape[axis:]
-    return literal(np.ones(extents, x.dtype.numpy))
+def full(shape: Any, value: float, x: Ref) -> Literal:
+    """Equal numbers of the type of ``x``, such as gains of 1."""
+    return literal(np.full(shape, value, x.dtype.numpy))
 
 
 def beside(value: Ref, extents: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -71,7 +70,7 @@ def outlives_underflow(eps: Ref) -> bool:
     return eps.low >= float(info.smallest_subnormal) / (64 * float(info.eps))
 
 
-functions = named(axes_of, reduces_last, known, ones, outlives_underflow)
+functions = named(axes_of, reduces_last, known, full, outlives_underflow)
 equation = Equations(__name__, exactness=Exactness.ROUNDING)
 NARROW = single_or_half("x")
 
@@ -151,7 +150,7 @@ ALONG = (
         "constant where it is repeated: g.is_constant or beside(g, x.shape[first_axis(i, x):]) == x.shape[first_axis(i, x):]"
     ),
 )
-BY_ROOT = "RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon={})"
+BY_ROOT = "RMSNormalization(x, full(x.shape[-reduces_last(r, a, x):], 1, x), axis=-reduces_last(r, a, x), epsilon={})"
 RMS = BY_ROOT.format("eps.low")
 OVER_LAST = (
     "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
