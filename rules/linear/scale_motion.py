@@ -15,6 +15,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
+from eqsat.rules.algebra.associativity import chains
 from eqsat.rules.linear.alignment import FLOATS, extremes, largest, least_normal, lies_along, limit, not_all
 from eqsat.rules.linear.operators import is_linear
 from eqsat.rules.terms import add, by_class, closure, complete_nodes, mul
@@ -85,15 +86,18 @@ def pass_scales(key: str) -> None:
 # --- sums ----------------------------------------------------------------------------------------------------------------
 
 
+def by_constant_weights(view: GroupView) -> Iterator[tuple[Ref, Ref]]:
+    """What linear operators with constant weights give, and what they read."""
+    for op in operators_with(is_linear):
+        for node, (x, w, *_) in view.nodes(op):
+            if x is not None and w is not None and w.is_constant:
+                yield node, x
+
+
 @shared
 def absorbing(view: GroupView) -> Collection[int]:
     """Classes that a scale can enter: linear operators with constant weights, rectified or not, and sums of such."""
-    found = {
-        node.handle
-        for op in operators_with(is_linear)
-        for node, inputs in view.nodes(op)
-        if inputs[1] is not None and inputs[1].is_constant
-    }
+    found = {node.handle for node, _ in by_constant_weights(view)}
     passed = ("Add", *(p for p in operators_with(is_passable) if traits_of(p).operands))
     nodes = ((op, node, inputs) for op in passed for node, inputs in complete_nodes(view, op))
     return closure(
@@ -107,14 +111,8 @@ def absorbing(view: GroupView) -> Collection[int]:
 
 @shared
 def factors(view: GroupView) -> Sequence[tuple[Ref, Ref, Ref]]:
-    """Products with one constant operand that are another value: the product, the other operand, the constant."""
-    found: list[tuple[Ref, Ref, Ref]] = []
-    for node, (p, q) in view.nodes("Mul"):
-        if p is not None and q is not None and p.is_constant != q.is_constant:
-            value, scale = (q, p) if p.is_constant else (p, q)
-            if value.handle != node.handle:
-                found.append((node, value, scale))
-    return found
+    """Products of floats with one constant operand that are another value: the product, the other operand, the constant."""
+    return [(node, value, scale) for node, value, scale in chains(view, "Mul") if value.handle != node.handle]
 
 
 DISTRIBUTED = stated(

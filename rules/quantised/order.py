@@ -207,7 +207,7 @@ for _name, _clamp, _ends, _where in (
         positive_scale,
         constant("z"),
         *_where,
-        "no blocks: unblocked(n.attributes)",
+        "no blocks: not n.attr('block_size', 0)",
         bytes_behind,
         worthwhile(f"a bound lies within the range: any(bind({_bounds}, root.dtype))"),
     )

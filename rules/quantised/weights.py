@@ -12,17 +12,14 @@ from eqsat.rules.linear.alignment import spread
 from eqsat.rules.quantised.pairs import BYTES, Step, dequantised_parts, unblocked
 
 
-def _is_whole(step: Step) -> bool:
-    return all(v is None or v.type.size == 1 for v in (step.s, step.z))
-
-
 def _is_part(step: Step, axis: int) -> bool:
     """Whether a constant is dequantised by one scale, or by one for each slice of an axis."""
     known = all(v is None or (v.is_constant and v.type.is_static) for v in step[1:])
     if not known or step.value.dtype not in BYTES or step.value.rank == 0 or not unblocked(step.node.attributes):
         return False
+    whole = all(v is None or v.type.size == 1 for v in (step.s, step.z))
     along = step.s.rank == 1 and int(step.node.attr("axis", 1)) % step.value.rank == axis
-    return (_is_whole(step) or along) and not step.node.attr("output_dtype", 0)
+    return (whole or along) and not step.node.attr("output_dtype", 0)
 
 
 def _concats(view: GroupView) -> Iterator[Match]:
