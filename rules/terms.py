@@ -18,6 +18,11 @@ def add(a: Term, b: Term) -> Apply:
     return apply("Add", a, b)
 
 
+def total(a: Term | None, b: Term | None) -> Term | None:
+    """The sum of two values, such as biases, either of which may be absent."""
+    return b if a is None else a if b is None else add(a, b)
+
+
 def sub(a: Term, b: Term) -> Apply:
     return apply("Sub", a, b)
 
@@ -75,11 +80,6 @@ def split(value: Term, sizes: Sequence[int], axis: int) -> Apply:
 def converted(term: Term, source: DType, target: DType) -> Term:
     """A term of element type ``source`` in another one, or as it is."""
     return term if source is target else apply("Cast", term, to=int(target))
-
-
-def spread_out(value: Term, elements: int) -> Apply:
-    """A value of 1 or ``elements`` elements as a vector of ``elements``."""
-    return apply("Expand", apply("Reshape", value, int64s((-1,))), int64s((elements,)))
 
 
 def int64s(values: Iterable[int]) -> Literal:

@@ -62,6 +62,11 @@ def limit(value: Ref) -> float:
     return float(ml_dtypes.finfo(value.dtype.numpy).max)
 
 
+def least_normal(value: Ref) -> float:
+    """The least positive number of the element type that has all its digits."""
+    return float(ml_dtypes.finfo(value.dtype.numpy).smallest_normal)
+
+
 def extremes(c: Ref) -> tuple[float, float]:
     """Least and greatest magnitude among the elements of a constant."""
     low, high = c.interval
@@ -99,8 +104,7 @@ def stay_normal(factor: float, weights: Ref) -> bool:
     """Whether a factor is so large that large weights times it do not become subnormal numbers (in float16, numbers below
     6.1e-5), which have fewer digits. Of weights that are small beside the others a sum loses no more by that than it loses of
     the others by rounding."""
-    normal = float(ml_dtypes.finfo(weights.dtype.numpy).smallest_normal)
-    return not 0 < factor * largest(weights) < _SPREAD_OF_WEIGHTS * normal
+    return not 0 < factor * largest(weights) < _SPREAD_OF_WEIGHTS * least_normal(weights)
 
 
 def keeps_digits(scale: str, weights: str) -> Condition:

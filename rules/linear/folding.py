@@ -21,7 +21,6 @@ from eqsat.rules.linear.alignment import (
     largest,
     lies_along,
     limit,
-    lined_up,
     not_all,
     ordinary_summands,
     reshaped,
@@ -39,7 +38,7 @@ from eqsat.rules.linear.operators import (
     slides,
     takes_shifts,
 )
-from eqsat.rules.terms import add, int64s, mul, reshape
+from eqsat.rules.terms import int64s, mul, reshape, total
 from eqsat.samples.packed import packed_product_plus, packed_product_times
 
 # --- constants in weights and biases -------------------------------------------------------------------------------------
@@ -74,17 +73,6 @@ def times_columns(scales: Ref, s: Ref, w: Ref, axes: ProductAxes) -> Term:
 def outputs(w: Ref, axes: ProductAxes) -> int:
     """The number of channels that are put out."""
     return w.static_shape[axes.outer] * (1 if axes.grouped_inside else axes.groups)
-
-
-def plus(b: Ref | None, c: Ref, channels: int) -> Term:
-    """A bias plus a constant along the channels that are put out, as a vector."""
-    return spread(c, channels) if b is None else add(b, lined_up(c))
-
-
-def plus_all(b: Ref | None, one: Term, channels: int) -> Term:
-    """A bias plus one element of each channel, as a vector."""
-    vector = reshape(one, (channels,))
-    return vector if b is None else add(b, vector)
 
 
 def patch(c: Ref, x: Ref, w: Ref, axes: ProductAxes, node: Ref) -> Term:
@@ -128,7 +116,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
     def axes(node: Ref) -> ProductAxes:
         return axes_of(op)(node.attributes)
 
-    functions: dict[str, Any] = named(axes, is_ordinary_shift, lies_along, largest, limit)
+    functions: dict[str, Any] = named(axes, is_ordinary_shift, largest, lies_along, limit, reshape, spread, total)
     if is_unbiased(op):
         text, functions["b"] = text.replace(", *b", ""), None
     _equation(
@@ -238,7 +226,7 @@ def move_shifts(key: str) -> None:
     op = defined(key)
     passed = "L(patch(c, x, w, axes(l), l), w, **l)"
     into_bias = not is_unbiased(op)
-    behind = f"plus_all(b, {passed}, outputs(w, axes(l)))"
+    behind = f"total(b, reshape({passed}, (outputs(w, axes(l)),)))"
     state(
         op,
         "move_shift_behind",
@@ -264,7 +252,7 @@ def add_constants(key: str) -> None:
     state(
         op,
         "add_constant_to_bias_of",
-        f"L(x, w, {given}*b, **l) + c == L(x, w, {kept}plus(b, c, outputs(w, axes(l))), **l)",
+        f"L(x, w, {given}*b, **l) + c == L(x, w, {kept}total(b, spread(c, outputs(w, axes(l)))), **l)",
         constant("b", "c"),
         FLOAT,
         ordinary_summands("c"),

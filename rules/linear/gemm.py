@@ -1,13 +1,11 @@
 """Gemm is a product, a sum, two factors and two transposes: what enters it, and what it is spelled out."""
 
-import ml_dtypes
-
 from eqsat.conditions import constant, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref, Term, literal
-from eqsat.rules.linear.alignment import FLOAT, largest, limit, ordinary_summands, stay_normal
-from eqsat.rules.terms import mul, transpose
+from eqsat.rules.linear.alignment import FLOAT, largest, least_normal, limit, ordinary_summands, stay_normal
+from eqsat.rules.terms import mul, total, transpose
 
 
 def enlarges(c: Ref, result: Ref) -> bool:
@@ -35,13 +33,12 @@ def loses_digits(value: Ref | None, factor: float) -> bool:
     """Whether a constant times a factor, or the factor, is so small that its type has few digits for it."""
     if value is None or factor in (0.0, 1.0):
         return False
-    is_normal = abs(factor) >= float(ml_dtypes.finfo(value.dtype.numpy).smallest_normal)
-    return not (is_normal and stay_normal(abs(factor), value))
+    return abs(factor) < least_normal(value) or not stay_normal(abs(factor), value)
 
 
 # --- products, factors and sums
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Gemm")
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Gemm", functions=named(total))
 equation(
     "add_to_matmul_as_gemm",
     "(m := x @ w) + c == Gemm(x, w, c)",
@@ -67,7 +64,7 @@ equation(
 )
 equation(
     "add_constant_to_bias_of_gemm",
-    "Gemm(x, w, *b, beta=f, **g) + c == Gemm(x, w, (c if b is None else b + c), **g.attributes.updated(beta=None))",
+    "Gemm(x, w, *b, beta=f, **g) + c == Gemm(x, w, total(b, c), **g.attributes.updated(beta=None))",
     constant("b", "c"),
     FLOAT,
     ordinary_summands("c"),

@@ -5,7 +5,7 @@ Concat. The Split behind the one convolution meets that Concat, and moves behind
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
@@ -16,17 +16,6 @@ from eqsat.rules.parallel.groups import Branch
 from eqsat.rules.parallel.products import joined_biases, parts_of
 from eqsat.rules.views.parts import Part, parts_by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
-
-
-class _Branch(NamedTuple):
-    """A convolution of some channels of a value."""
-
-    part: Part
-    conv: Branch
-
-    @property
-    def groups(self) -> int:
-        return self.conv.node.attr("group", 1)
 
 
 def _sample(d: Sampler) -> Instance:
@@ -80,35 +69,35 @@ def merge_convs_of_parts_into_groups(view: GroupView) -> Iterator[Merge]:
     along the channels, where the parts are all of ``x`` and the convolutions differ in constant weights alone.
     """
     for group in _alike(view).values():
-        by_start: dict[int, list[_Branch]] = {}
-        for branch in group:
-            by_start.setdefault(branch.part.start, []).append(branch)
+        by_start: dict[int, list[tuple[Part, Branch]]] = {}
+        for part, conv in group:
+            by_start.setdefault(part.start, []).append((part, conv))
         for row in zip(*(by_start[start] for start in sorted(by_start)), strict=False):
-            bounds = {"starts": [b.part.start for b in row], "ends": [b.part.end for b in row]}
-            if view.meets(WHOLE, whole=row[0].part.whole, **bounds):
-                yield from _merged(row)
+            parts, convs = zip(*row, strict=True)
+            bounds = {"starts": [p.start for p in parts], "ends": [p.end for p in parts]}
+            if view.meets(WHOLE, whole=convs[0].x, **bounds):
+                yield from _merged(convs)
 
 
-def _alike(view: GroupView) -> dict[Hashable, list[_Branch]]:
+def _alike(view: GroupView) -> dict[Hashable, list[tuple[Part, Branch]]]:
     """Convolutions of parts of the channels, by value and all but the elements of the weights and the bias."""
-    found: dict[Hashable, list[_Branch]] = {}
+    found: dict[Hashable, list[tuple[Part, Branch]]] = {}
     parts = parts_by_class(view)
-    for node, (x, w, *rest) in view.nodes("Conv"):
-        bias = rest[0] if rest else None
-        for part in parts.get(x.handle, ()) if x is not None and w is not None else ():
+    for node, inputs in view.nodes("Conv"):
+        x, w, bias = (*inputs, None)[:3]
+        for part in parts.get(x.handle, ()) if x is not None else ():
             if w is not None and view.meets(OF_PARTS, node=node, part=part, w=w, bias=bias):
-                branch = _Branch(part, Branch(part.whole, node, w, bias))
-                key = part.whole.handle, part.end - part.start, branch.groups, w.static_shape, *window(node, w)
-                found.setdefault(key, []).append(branch)
+                key = part.whole.handle, part.end - part.start, node.attr("group", 1), w.static_shape, *window(node, w)
+                found.setdefault(key, []).append((part, Branch(part.whole, node, w, bias)))
     return found
 
 
-def _merged(row: Sequence[_Branch]) -> Iterator[Merge]:
-    first, group = row[0], [branch.conv for branch in row]
-    kernel, strides, dilations, pads = window(first.conv.node, first.conv.w)
+def _merged(group: Sequence[Branch]) -> Iterator[Merge]:
+    x, node, w, *_ = group[0]
+    kernel, strides, dilations, pads = window(node, w)
     sizes = [branch.w.static_shape[0] for branch in group]
     weights = apply("Concat", *(branch.w for branch in group), axis=0)
     attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
-    groups = first.groups * len(row)
-    whole = apply("Conv", first.part.whole, weights, *joined_biases(group, sizes), group=groups, **attributes)
+    groups = node.attr("group", 1) * len(group)
+    whole = apply("Conv", x, weights, *joined_biases(group, sizes), group=groups, **attributes)
     yield from parts_of(whole, group, sizes, axis=1)

@@ -7,7 +7,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import FLOAT, limit
-from eqsat.rules.terms import add, div, mul, sub
+from eqsat.rules.terms import add, converted, div, mul, reshape, sub
 
 
 def precise(x: Ref) -> DType:
@@ -17,7 +17,7 @@ def precise(x: Ref) -> DType:
 
 def wide(x: Ref, value: Ref) -> Term:
     """A vector in that type."""
-    return value if value.dtype is precise(x) else apply("Cast", value, to=int(precise(x)))
+    return converted(value, value.dtype, precise(x))
 
 
 def gain(x: Ref, gamma: Ref, var: Ref, epsilon: float) -> Term:
@@ -44,9 +44,8 @@ def fit(x: Ref, gamma: Ref, beta: Ref, mean: Ref, var: Ref, epsilon: float) -> b
 
 def channels(x: Ref, vector: Term) -> Term:
     """A vector in the element type of ``x``, shaped to broadcast along its axis 1."""
-    if x.dtype is not precise(x):
-        vector = apply("Cast", vector, to=int(x.dtype))
-    return vector if x.rank == 2 else apply("Reshape", vector, literal([-1, *(1,) * (x.rank - 2)], DType.INT64))
+    vector = converted(vector, precise(x), x.dtype)
+    return vector if x.rank == 2 else reshape(vector, (-1, *(1,) * (x.rank - 2)))
 
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING)

@@ -15,6 +15,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operators.windows import covers_data
 from eqsat.ir.types import DType
 from eqsat.rewrite import Hint, Match, Ref
+from eqsat.rules.algebra.clamps import least
 from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
 
@@ -89,11 +90,6 @@ def fill(value: Ref | None) -> float:
         return 0.0
     low, high = value.interval
     return low if low == high else np.nan
-
-
-def least(dtype: DType) -> float:
-    """The least number of an element type, infinities included."""
-    return -np.inf if dtype.is_float else float(np.iinfo(dtype.numpy).min)
 
 
 @condition("the border is zero", Hint("value", value=0.0))

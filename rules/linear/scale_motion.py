@@ -7,7 +7,6 @@ time and adds one product at most, which is chosen only where it meets weights.
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, varies, worthwhile
@@ -16,19 +15,13 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
-from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
+from eqsat.rules.algebra.associativity import chains
+from eqsat.rules.linear.alignment import FLOATS, extremes, largest, least_normal, lies_along, limit, not_all
 from eqsat.rules.linear.operators import is_linear
 from eqsat.rules.terms import add, by_class, closure, complete_nodes, mul
 from eqsat.samples import Sampler, fixed
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
-
-
-def smallest(s: Ref) -> float:
-    """The least magnitude of an element."""
-    if s.low <= 0 <= s.high:
-        return float(np.abs(s.value.astype(np.float64)).min(initial=np.inf))
-    return min(abs(s.low), abs(s.high))
 
 
 def _quotient(d: Sampler) -> dict[str, Any]:
@@ -39,11 +32,7 @@ def _quotient(d: Sampler) -> dict[str, Any]:
     return {"x": d.floats(shape, wild=True), "s": fixed(scale)}
 
 
-def normal(s: Ref) -> float:
-    return float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal)
-
-
-FUNCTIONS = named(lies_along, largest, traits_of, limit) | {"FLOATS": FLOATS}
+FUNCTIONS = named(extremes, largest, least_normal, lies_along, limit, traits_of) | {"FLOATS": FLOATS}
 equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
 
 equation(
@@ -52,8 +41,8 @@ equation(
     constant("s"),
     varies("x"),
     "x.dtype in FLOATS",
-    "no reciprocal overflows: smallest(s) > 1 / limit(s)",
-    "no reciprocal is subnormal: largest(s) < 1 / normal(s)",
+    "no reciprocal overflows: extremes(s)[0] > 1 / limit(s)",
+    "no reciprocal is subnormal: largest(s) < 1 / least_normal(s)",
     exactness=Exactness.ROUNDING,
     source="definition of the reciprocal",
     sample=_quotient,
@@ -97,15 +86,18 @@ def pass_scales(key: str) -> None:
 # --- sums ----------------------------------------------------------------------------------------------------------------
 
 
+def by_constant_weights(view: GroupView) -> Iterator[tuple[Ref, Ref]]:
+    """What linear operators with constant weights give, and what they read."""
+    for op in operators_with(is_linear):
+        for node, (x, w, *_) in view.nodes(op):
+            if x is not None and w is not None and w.is_constant:
+                yield node, x
+
+
 @shared
 def absorbing(view: GroupView) -> Collection[int]:
     """Classes that a scale can enter: linear operators with constant weights, rectified or not, and sums of such."""
-    found = {
-        node.handle
-        for op in operators_with(is_linear)
-        for node, inputs in view.nodes(op)
-        if inputs[1] is not None and inputs[1].is_constant
-    }
+    found = {node.handle for node, _ in by_constant_weights(view)}
     passed = ("Add", *(p for p in operators_with(is_passable) if traits_of(p).operands))
     nodes = ((op, node, inputs) for op in passed for node, inputs in complete_nodes(view, op))
     return closure(
@@ -119,14 +111,8 @@ def absorbing(view: GroupView) -> Collection[int]:
 
 @shared
 def factors(view: GroupView) -> Sequence[tuple[Ref, Ref, Ref]]:
-    """Products with one constant operand that are another value: the product, the other operand, the constant."""
-    found: list[tuple[Ref, Ref, Ref]] = []
-    for node, (p, q) in view.nodes("Mul"):
-        if p is not None and q is not None and p.is_constant != q.is_constant:
-            value, scale = (q, p) if p.is_constant else (p, q)
-            if value.handle != node.handle:
-                found.append((node, value, scale))
-    return found
+    """Products of floats with one constant operand that are another value: the product, the other operand, the constant."""
+    return [(node, value, scale) for node, value, scale in chains(view, "Mul") if value.handle != node.handle]
 
 
 DISTRIBUTED = stated(

@@ -12,7 +12,6 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
 from eqsat.rewrite import Condition, GroupView, Hint, Merge, Ref, Rule, Unmet, group_rule, shared
-from eqsat.rules.linear.operators import is_linear
 from eqsat.rules.linear.scale_carrying import (
     BOUNDED,
     BOUNDS,
@@ -25,7 +24,7 @@ from eqsat.rules.linear.scale_carrying import (
     scaled_operand,
     scaled_result,
 )
-from eqsat.rules.linear.scale_motion import absorbing, factors, is_passable
+from eqsat.rules.linear.scale_motion import absorbing, by_constant_weights, factors, is_passable
 from eqsat.rules.terms import by_class, closure
 
 PASSED_BACK = tuple(op for op in MOVEMENT if op != "Slice")
@@ -45,8 +44,7 @@ def _nodes(view: GroupView, ops: Sequence[str]) -> Iterator[Node]:
 @shared
 def _before_weights(view: GroupView) -> Collection[int]:
     """Classes that a linear operator with constant weights reads, with no more than what a scale may pass in between."""
-    linear = _nodes(view, operators_with(is_linear))
-    found = {node.x.handle for node in linear if node.rest[0] is not None and node.rest[0].is_constant}
+    found = {x.handle for _, x in by_constant_weights(view)}
     return _closure(view, found, MOVEMENT, lambda node: ((node.ref,), node.operands))
 
 

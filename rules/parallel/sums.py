@@ -20,9 +20,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import largest, lies_along, limit, reshaped, spread
-from eqsat.rules.linear.folding import plus
 from eqsat.rules.parallel.convolutions import explicit, window
-from eqsat.rules.terms import add, int64s, mul, sub
+from eqsat.rules.terms import add, int64s, mul, sub, total
 from eqsat.samples import Sampler, fixed
 
 
@@ -41,11 +40,6 @@ def stay_finite(*values: Ref | None) -> bool:
     """Whether the sum of the values, absent ones aside, is finite."""
     found = [v for v in values if v is not None]
     return not found or sum(map(largest, found)) < limit(found[0])
-
-
-def total(b: Ref | None, c: Ref | None) -> Term | None:
-    """The sum of two biases, either of which may be absent."""
-    return add(b, c) if b is not None and c is not None else c if b is None else b
 
 
 def in_the_middle(w: Term, kernel: Sequence[int], v: Term, inner: Sequence[int], axis: int = 0) -> Term:
@@ -74,9 +68,10 @@ def sees_middle(p: Ref, x: Ref, w: Ref) -> bool:
     return centred and all(s == 1 for s in strides) and w.shape[0] == x.shape[1]
 
 
-def shifted(b: Ref | None, t: Ref, channels: int, sign: int) -> Term:
+def shifted(b: Ref | None, t: Ref, channels: int, sign: int) -> Term | None:
     """A bias, if there is one, plus or minus a constant along the channels."""
-    return plus(b, t, channels) if sign > 0 else sub(literal(0, t.dtype) if b is None else b, spread(t, channels))
+    vector = spread(t, channels)
+    return total(b, vector) if sign > 0 else sub(literal(0, t.dtype) if b is None else b, vector)
 
 
 def with_itself(w: Ref, s: Ref | None = None, sign: int = 1) -> Term:

@@ -17,7 +17,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operators.qlinear_gemm import QLINEAR_GEMM
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Hint, Ref, Term, apply, literal
-from eqsat.rules.linear.alignment import largest, lies_along, reshaped, spread
+from eqsat.rules.linear.alignment import lies_along, spread
 from eqsat.rules.quantised import integer_bounds
 from eqsat.rules.quantised.integer_bounds import (
     NO_VECTORS,
@@ -28,6 +28,7 @@ from eqsat.rules.quantised.integer_bounds import (
     is_zero,
     requantised,
     shorthands,
+    units,
 )
 from eqsat.rules.terms import div, int64s, mul, sub
 
@@ -41,31 +42,16 @@ ROWS_BYTES = 1 << 16
 _LARGEST_WEIGHT = 127
 
 
-def units(bias: Ref, sa: Ref, sw: Ref) -> float:
-    """Bound on the bias in units of ``sa * sw``, rounded."""
-    return largest(bias) / (sa.low * sw.low) + 1
-
-
-def in_units(bias: Ref, sa: Ref, sw: Ref, root: Ref) -> Term:
-    """The bias of each column in units of ``sa * sw``, as the sums are."""
-    return apply("Cast", apply("Round", div(spread(bias, _columns(root)), one_rank(sa, sw))), to=int(DType.INT32))
-
-
-def one_rank(sa: Ref, sw: Ref) -> Term:
-    """The scale of the sums: a number where both are numbers."""
-    return mul(sa, sw) if sa.rank == 0 or sw.rank else mul(reshaped(sa, ()), sw)
-
-
 def oriented(w: Ref, swapped: int) -> Term:
     return apply("Transpose", w, perm=(1, 0)) if swapped else w
 
 
 def most_rows(root: Ref) -> int:
     """As many rows as a bias may take."""
-    return min(ROWS, ROWS_BYTES // max(_columns(root), 1))
+    return min(ROWS, ROWS_BYTES // max(columns_of(root), 1))
 
 
-def _columns(root: Ref) -> int:
+def columns_of(root: Ref) -> int:
     return root.static_shape[-1] if isinstance(root.shape[-1], str) else root.shape[-1]
 
 
@@ -92,8 +78,8 @@ def full_rows(step: int, units: float) -> int:
 
 def with_rows(weights: Term, bias: Ref, sa: Ref, sw: Ref, step: int, full: int, root: Ref) -> Term:
     """The weights above rows that sum up to the bias in steps."""
-    scaled = div(spread(bias, _columns(root)), mul(mul(sa, sw), literal(np.float32(step))))
-    return apply("Concat", weights, rows_of(scaled, full, _columns(root)), axis=0)
+    scaled = div(spread(bias, columns_of(root)), mul(mul(sa, sw), literal(np.float32(step))))
+    return apply("Concat", weights, rows_of(scaled, full, columns_of(root)), axis=0)
 
 
 def rows_of(scaled: Term, full: int, columns: int) -> Term:
@@ -139,8 +125,8 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
     )
     equation(
         name,
-        f"""Y({product}) == eqsat.QLinearGemm(a, zero_point(za, uint8), oriented(w, {swapped}), in_units(bias, sa, sw, root),
-            one_rank(sa, sw), sy, zero_point(zy, uint8))""",
+        f"""Y({product}) == eqsat.QLinearGemm(a, zero_point(za, uint8), oriented(w, {swapped}),
+            in_units(bias, sa, sw, columns_of(root)), one_rank(sa, sw), sy, zero_point(zy, uint8))""",
         *where,
         "the bias fits into int32: units(bias, sa, sw) < 2**30",
         "a rounded bias moves an eighth of a quantum at most: 4 * sa.high * sw.high <= sy.low",

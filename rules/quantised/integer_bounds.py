@@ -12,12 +12,13 @@ import numpy as np
 from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import named
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Condition, Hint, Ref, Term, literal
-from eqsat.rules.quantised.pairs import BYTES, integer_range, per_tensor, positive, unblocked
+from eqsat.rewrite import Condition, Hint, Ref, Term, Unmet, apply, literal
+from eqsat.rules.linear.alignment import largest, reshaped, spread
+from eqsat.rules.quantised.pairs import BYTES, integer_range, ordinary, per_tensor, positive, unblocked
+from eqsat.rules.terms import div, mul
 
 INT32_MAX = 2**31 - 1
 _UNIT = 2.0**-24
-_LIMITS = np.finfo(np.float32)
 
 
 def reach(value: Ref, zero: Ref | None) -> float:
@@ -35,20 +36,40 @@ def total(length: Dim, a: Ref, za: Ref | None, w: Ref, zw: Ref | None, bias: flo
     return (a.values.largest(length) * each if each else 0.0) + bias
 
 
-def scaled(sa: Ref, sw: Ref, largest: float) -> bool:
+def scaled(sa: Ref, sw: Ref, most: float) -> bool:
     """Whether the sums times their scales are normal floats."""
-    return sa.low * sw.low >= float(_LIMITS.smallest_normal) and sa.high * sw.high * max(largest, 1) < float(
-        _LIMITS.max
-    )
+    return ordinary(sa.low * sw.low, sa.high * sw.high, max(most, 1))
 
 
-def rounding(length: Dim, largest: float, sa: Ref, sw: Ref, sy: Ref, rows: int = 0) -> float:
+def rounding(length: Dim, most: float, sa: Ref, sw: Ref, sy: Ref, rows: int = 0) -> float:
     """By how many quanta of the result a sum of floats may be off the sum of integers.
 
     The error of summing floats grows with the square root of their number (Higham and Mary 2019), twice of which is allowed for.
     """
     terms = sa.values.largest(length) + rows
-    return 2 * math.sqrt(terms + 4) * _UNIT * largest * sa.high * sw.high / sy.low
+    return 2 * math.sqrt(terms + 4) * _UNIT * most * sa.high * sw.high / sy.low
+
+
+def units(bias: Ref | None, sa: Ref, sw: Ref) -> float:
+    """Bound on ``|bias / (sa * sw)|``, rounded: channel by channel where the elements are known, else from the bounds of both."""
+    if bias is None:
+        return 0.0
+    try:
+        return float(np.abs(bias.value / (sa.value.astype(np.float64) * sw.value)).max(initial=0)) + 1
+    except Unmet:
+        return largest(bias) / (sa.low * sw.low) + 1
+
+
+def in_units(bias: Ref | None, sa: Ref, sw: Ref, channels: int) -> Term | None:
+    """The bias of each channel in units of ``sa * sw``, as the sums are."""
+    if bias is None:
+        return None
+    return apply("Cast", apply("Round", div(spread(bias, channels), one_rank(sa, sw))), to=int(DType.INT32))
+
+
+def one_rank(sa: Ref, sw: Ref) -> Term:
+    """The scale of the sums: a number where both are numbers."""
+    return mul(sa, sw) if sa.rank == 0 or sw.rank else mul(reshaped(sa, ()), sw)
 
 
 def zero_point(value: Ref | None, dtype: DType) -> Term:
@@ -77,7 +98,9 @@ def by_one(node: Ref, s: Ref, z: Ref | None) -> bool:
     return per_tensor(s, z) and unblocked(node.attributes)
 
 
-functions: dict[str, Any] = named(total, scaled, rounding, zero_point, points, is_zero, along, by_one, positive)
+functions: dict[str, Any] = named(
+    total, scaled, rounding, units, in_units, one_rank, zero_point, points, is_zero, along, by_one, positive
+)
 functions |= {"INT32_MAX": INT32_MAX}
 shorthands = {
     "A(a)": ("DequantizeLinear(a, sa, *za, **left)", "a"),

@@ -7,7 +7,6 @@ import numpy as np
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, Unmet, apply, literal
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.quantised import integer_bounds
@@ -21,22 +20,12 @@ from eqsat.rules.quantised.integer_bounds import (
 )
 from eqsat.rules.quantised.integer_products import SOURCE
 from eqsat.rules.quantised.pairs import per_tensor
-from eqsat.rules.terms import add, div, mul
+from eqsat.rules.terms import add, mul
 
 
 def terms(w: Ref) -> int:
     """The number of products in a sum."""
     return math.prod(w.static_shape[1:])
-
-
-def units(bias: Ref | None, sa: Ref, sw: Ref) -> float:
-    """Bound on ``|bias / (sa * sw)|``, rounded: channel by channel where the elements are known, else from the bounds of both."""
-    if bias is None:
-        return 0.0
-    try:
-        return float(np.abs(bias.value / (sa.value.astype(np.float64) * sw.value)).max(initial=0)) + 1
-    except Unmet:
-        return max(map(abs, bias.interval)) / (sa.low * sw.low) + 1
 
 
 def rounded_off(bias: Ref | None, sa: Ref, sw: Ref, sy: Ref) -> float:
@@ -48,11 +37,6 @@ def rounded_off(bias: Ref | None, sa: Ref, sw: Ref, sy: Ref) -> float:
         return float(np.abs(np.remainder(bias.value + unit / 2, unit) - unit / 2).max(initial=0)) / sy.low
     except Unmet:
         return sa.high * sw.high / (2 * sy.low)
-
-
-def in_units(bias: Ref | None, sa: Ref, sw: Ref) -> Term | None:
-    """The bias in units of ``sa * sw``, as the sums are."""
-    return None if bias is None else apply("Cast", apply("Round", div(bias, mul(sa, sw))), to=int(DType.INT32))
 
 
 def point_of(zw: Ref | None, w: Ref) -> Term:
@@ -76,7 +60,7 @@ _ONE_POINT = "one zero point of the weights: zw is None or zw.low == zw.high"
 equation(
     "convolve_integers",
     """Y(Conv(A(a), W(w), *bias, **conv)) == QLinearConv(a, sa, zero_point(za, a.dtype), w, sw, zero_point(zw, w.dtype),
-       sy, zero_point(zy, root.dtype), in_units(bias, sa, sw), **conv)""",
+       sy, zero_point(zy, root.dtype), in_units(bias, sa, sw, w.shape[0]), **conv)""",
     *_channels,
     worthwhile(_ONE_POINT),  # kernels take no more
     UNSIGNED_RESULT,

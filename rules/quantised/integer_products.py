@@ -12,8 +12,8 @@ import numpy as np
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
-from eqsat.rules.linear.alignment import reshaped
+from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
+from eqsat.rules.linear.alignment import reshaped, spread
 from eqsat.rules.quantised import integer_bounds
 from eqsat.rules.quantised.integer_bounds import (
     NO_VECTORS,
@@ -27,7 +27,7 @@ from eqsat.rules.quantised.integer_bounds import (
     sums,
 )
 from eqsat.rules.quantised.pairs import per_tensor
-from eqsat.rules.terms import div, split, spread_out
+from eqsat.rules.terms import complete_nodes, div, split
 from eqsat.samples import Drawing, Sampler, fixed
 
 SOURCE = (
@@ -80,8 +80,6 @@ equation(
 
 # --- several products of one input
 
-Product = tuple[Ref, tuple[Ref, ...]]
-
 
 def _parallel_sample(d: Sampler) -> Any:
     drawing = Drawing()
@@ -101,40 +99,35 @@ def _parallel_sample(d: Sampler) -> Any:
     return drawing.finish(*values)
 
 
-def _groups(view: GroupView) -> Iterator[list[Product]]:
-    """Products of one input by matrices that are constants, none of which is already made of several."""
-    groups: dict[tuple[Any, ...], dict[int, Product]] = {}
-    for node, inputs in view.nodes("QLinearMatMul"):
-        operands = tuple(i for i in inputs if i is not None)
-        if len(operands) != 8 or not all(v.is_constant and v.type.is_static for v in operands[3:]):
-            continue
+def _groups(view: GroupView) -> Iterator[dict[int, tuple[Ref, tuple[Ref, ...]]]]:
+    """Products of one input by matrices that are constants, none of which is already made of several, and their operands."""
+    groups: dict[tuple[Any, ...], dict[int, tuple[Ref, tuple[Ref, ...]]]] = {}
+    for node, operands in complete_nodes(view, "QLinearMatMul"):
         x, scale, zero, weight, _, _, quantum, last = operands
-        if weight.rank == 2 and per_tensor(quantum, last):
+        known = all(v.is_constant and v.type.is_static for v in operands[3:])
+        if known and x.type.rank is not None and weight.rank == 2 and per_tensor(quantum, last):
             key = (x.handle, scale.handle, zero.handle, weight.dtype, last.dtype, last.interval)
             groups.setdefault(key, {}).setdefault(node.handle, (node, operands))
     for found in groups.values():
         joined = any(op == "Concat" for _, operands in found.values() for op, _ in view.spellings(operands[3]))
         if len(found) > 1 and not joined:
-            yield list(found.values())
+            yield found
 
 
-def _parts(view: GroupView) -> Iterator[Match]:
-    for found in _groups(view):
-        for index, (node, _) in enumerate(found):
-            yield Match({"parts": [operands for _, operands in found], "index": index}, node)
-
-
-@group_rule(find=_parts, exactness=Exactness.LSB, source="block matrices", sample=_parallel_sample)
-def merge_integer_products_of_one_input(m: Match) -> Term:
+@group_rule(exactness=Exactness.LSB, source="block matrices", sample=_parallel_sample)
+def merge_integer_products_of_one_input(view: GroupView) -> Iterator[Merge]:
     """``(QLinearMatMul(a, w1, s1, y1), ...) == Split(QLinearMatMul(a, Concat(w1, ...), Concat(s1 / y1, ...), 1))``.
 
     Scales of the results become part of the scales of the columns; at most one quantum at rounding ties.
     """
-    x, scale, zero, *_, last = m.parts[0]
-    weights = [weight for _, _, _, weight, *_ in m.parts]
-    sizes = [w.static_shape[1] for w in weights]
-    scales = [spread_out(div(o[4], o[6]), n) for o, n in zip(m.parts, sizes, strict=True)]
-    zeros = [spread_out(o[5], n) for o, n in zip(m.parts, sizes, strict=True)]
-    right = (apply("Concat", *parts, axis=axis) for parts, axis in ((weights, 1), (scales, 0), (zeros, 0)))
-    product = apply("QLinearMatMul", x, scale, zero, *right, literal(1, DType.FLOAT), last)
-    return split(product, sizes, x.rank - 1).output(m.index)
+    for found in _groups(view):
+        nodes, products = zip(*found.values(), strict=True)
+        x, scale, zero, *_, last = products[0]
+        weights = [o[3] for o in products]
+        sizes = [w.static_shape[1] for w in weights]
+        scales = [div(spread(o[4], n), o[6]) for o, n in zip(products, sizes, strict=True)]
+        zeros = [spread(o[5], n) for o, n in zip(products, sizes, strict=True)]
+        right = (apply("Concat", *parts, axis=axis) for parts, axis in ((weights, 1), (scales, 0), (zeros, 0)))
+        wide = apply("QLinearMatMul", x, scale, zero, *right, literal(1, DType.FLOAT), last)
+        parts = split(wide, sizes, x.rank - 1)
+        yield from ((node, parts.output(index)) for index, node in enumerate(nodes))

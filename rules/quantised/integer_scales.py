@@ -2,24 +2,14 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from eqsat.conditions import constant, kernels, one_element, varies, worthwhile
 from eqsat.equations import Equations, form
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Hint, Match, Term, group_rule, literal
 from eqsat.rules.quantised import pairs
-from eqsat.rules.quantised.pairs import BYTES, Step, same_zero_point, shorthands, steps
+from eqsat.rules.quantised.pairs import BYTES, Step, ordinary, same_zero_point, shorthands, steps
 from eqsat.rules.terms import mul
-
-_LIMITS = np.finfo(np.float32)
-
-
-def ordinary(low: float, high: float) -> bool:
-    """Whether scales are positive and normal, and sums of integers times them finite."""
-    return float(_LIMITS.smallest_normal) <= low <= high < float(_LIMITS.max) / 2**32
-
 
 equation = Equations(
     __name__, source="(q - z) * s * c", exactness=Exactness.ROUNDING, shorthands=shorthands, functions=pairs.functions
@@ -86,18 +76,13 @@ def _number(step: Step) -> float:
     return float(step.s.value.reshape(()))
 
 
-def _is_ordinary(scale: float) -> bool:
-    """Whether no integer of 16 bits times the scale overflows."""
-    return float(_LIMITS.smallest_normal) < scale < float(_LIMITS.max) / 2**16
-
-
 @group_rule(
     find=_products,
     where=[
         Condition("the same zero points", lambda m: same_zero_point(m.kept.z, m.other.z)),
         worthwhile(Condition("few scales", lambda m: len(m.there) < _SCALES)),
         worthwhile(Condition("another scale", lambda m: not any(abs(s - m.scale) <= 1e-6 * m.scale for s in m.there))),
-        Condition("scales of ordinary size", lambda m: _is_ordinary(m.scale) and _is_ordinary(_number(m.other))),
+        Condition("scales of ordinary size", lambda m: all(ordinary(s, s) for s in (m.scale, _number(m.other)))),
     ],
     exactness=Exactness.ROUNDING,
     source="(q1 - z1) * s1 * (q2 - z2) * s2",

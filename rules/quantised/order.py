@@ -96,7 +96,7 @@ equation = Equations(__name__, source="monotone quantisation", shorthands=shorth
 _whole_axes = "no axis is empty: 0 not in q.static_shape"
 _windows = ("no window mixes scales: within_scales(s, z, n)", "no blocks: unblocked(n.attributes)")
 _covered = "every window covers data: covers(a)"
-_finite_range = "no integer dequantises to infinity: s.high * 256 < largest_float(s.dtype)"
+_finite_range = "no integer dequantises to infinity: s.high * 256 < limit(s)"
 _one_type = "one integer type: p.dtype is q.dtype"
 _of_either = another_value("n"), another_value("n2")
 
@@ -196,33 +196,21 @@ equation(
     one_scale,
     bytes_before,
 )
-equation(
-    "move_relu_behind_quantize",
-    "Q(Relu(x)) == Clip(Q(x), zero_number(z, root.dtype))",
-    positive_scale,
-    one_scale,
-    bytes_behind,
-)
-equation(
-    "bound_channels_behind_quantize",
-    "Q(Relu(x)) == bounded(Q(x), bounds(0, None, x, s, z, n), x, n)",
-    positive_scale,
-    constant("z"),
-    worthwhile("several scales: not per_tensor(s, z)"),
-    "no blocks: unblocked(n.attributes)",
-    bytes_behind,
-    worthwhile("the bound lies within the range: any(bind(bounds(0, None, x, s, z, n), root.dtype))"),
-)
-equation(
-    "move_clip_behind_quantize",
-    "Q(Clip(x, *low, *high)) == bounded(Q(x), bounds(low, high, x, s, z, n), x, n)",
-    positive_scale,
-    constant("z"),
-    finite("low", "high"),
-    "no blocks: unblocked(n.attributes)",
-    bytes_behind,
-    worthwhile("a bound lies within the range: any(bind(bounds(low, high, x, s, z, n), root.dtype))"),
-)
+for _name, _clamp, _ends, _where in (
+    ("relu", "Relu(x)", "0, None", ()),
+    ("clip", "Clip(x, *low, *high)", "low, high", (finite("low", "high"),)),
+):
+    _bounds = f"bounds({_ends}, x, s, z, n)"
+    equation(
+        f"move_{_name}_behind_quantize",
+        f"Q({_clamp}) == bounded(Q(x), {_bounds}, x, n)",
+        positive_scale,
+        constant("z"),
+        *_where,
+        "no blocks: not n.attr('block_size', 0)",
+        bytes_behind,
+        worthwhile(f"a bound lies within the range: any(bind({_bounds}, root.dtype))"),
+    )
 
 # --- borders
 

@@ -15,9 +15,10 @@ from eqsat.conditions import asks, condition, constant, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal, present
-from eqsat.rules.linear.alignment import largest
+from eqsat.rules.linear.alignment import largest, limit
+from eqsat.rules.terms import by_class
 from eqsat.samples import Sampler, fixed
-from eqsat.samples.quantised import parameters
+from eqsat.samples.quantised import parameters, values
 
 BYTES = frozenset((DType.INT8, DType.UINT8))
 """Integer types on which kernels for movement, Clip and MaxPool exist."""
@@ -42,10 +43,6 @@ def width(dtype: DType) -> int:
     """How far the ends of an integer type are apart."""
     least, greatest = integer_range(dtype)
     return greatest - least
-
-
-def largest_float(dtype: DType) -> float:
-    return float(ml_dtypes.finfo(dtype.numpy).max)
 
 
 def same_value(a: Ref, b: Ref) -> bool:
@@ -117,6 +114,12 @@ def positive(scale: Ref) -> bool:
     return scale.is_constant and least >= float(info.smallest_normal) and greatest <= float(info.max)
 
 
+def ordinary(low: float, high: float, most: float = 2.0**32) -> bool:
+    """Whether scales in float32 are positive and normal, and integers up to ``most`` times them finite."""
+    limits = np.finfo(np.float32)
+    return float(limits.smallest_normal) <= low <= high < float(limits.max) / most
+
+
 def holds_integers(carrier: DType, dtype: DType) -> bool:
     """Whether the results of `D` tell the integers of a type apart: the 8 bits of bfloat16 merge neighbours."""
     return dtype.is_integer and dtype.bits <= _CARRIED_BITS.get(carrier, 0)
@@ -130,10 +133,6 @@ def zero_of(z: Ref | None, dtype: DType) -> int:
 def zero_number(value: Ref | None, dtype: DType) -> Term:
     """A zero point as one number that is stated. Raises `Unmet` if it is not known at compile time."""
     return literal(zero_of(value, dtype), dtype)
-
-
-def least(dtype: DType) -> int:
-    return integer_range(dtype)[0]
 
 
 def reach(dtype: DType, s: Ref, z: Ref | None) -> tuple[float, float]:
@@ -176,9 +175,18 @@ def steps(view: GroupView, op: str) -> Iterator[Step]:
             yield Step(node, value, scale, zero)
 
 
+def dequantised_parts(view: GroupView) -> Iterator[tuple[Ref, list[list[Step]]]]:
+    """Each Concat of several values that are all dequantised, and how each of them is."""
+    found = by_class((step.node, step) for step in steps(view, "DequantizeLinear"))
+    for concat, parts in view.nodes("Concat"):
+        spelled = [found.get(v.handle, []) if v is not None else [] for v in parts]
+        if len(parts) > 1 and all(spelled):
+            yield concat, spelled
+
+
 functions = {
-    **named(like, width, largest, largest_float, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
-    **named(one_precision, quotient_type, holds_integers, zero_of, zero_number, least, reach),
+    **named(like, width, largest, limit, same_integers, same_zero_point, same_axis, per_tensor, unblocked),
+    **named(one_precision, quotient_type, holds_integers, integer_range, zero_of, zero_number, reach),
 }
 shorthands = {
     "Q(x)": ("QuantizeLinear(x, s, *z, **n)", 'like(n, "QuantizeLinear", x, s, z)'),
@@ -249,7 +257,7 @@ _THERE_AND_BACK = (
     "no blocks, no other precision: unblocked(n.attributes, n2.attributes)",
     "the same zero points: same_zero_point(z, z2)",
     "the same axis: per_tensor(s, z) or same_axis(n, n2)",
-    "no dequantised value overflows: s.high * width(q.dtype) < largest_float(n.dtype)",
+    "no dequantised value overflows: s.high * width(q.dtype) < limit(n)",
 )
 equation(
     "cancel_quantize_of_dequantize",
@@ -280,7 +288,7 @@ def _stated(d: Sampler) -> dict[str, Any]:
     drawn = parameters(d, shape)
     stated = {"output_dtype": int(d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT16)))}
     found = {"q": d.integers(shape, drawn["dtype"]), "n": drawn["attributes"] | stated}
-    return found | {name: drawn[name] for name in ("s", "z") if name in drawn}
+    return found | values(drawn)
 
 
 equation(
@@ -327,7 +335,7 @@ equation(
     "Q(Relu(x)) == Q(x)",
     positive_scale,
     one_scale,
-    "negative numbers saturate at 0: root.dtype.is_integer and zero_of(z, root.dtype) == least(root.dtype)",
+    "negative numbers saturate at 0: root.dtype.is_integer and zero_of(z, root.dtype) == integer_range(root.dtype)[0]",
     source="saturation at the zero point",
 )
 equation(

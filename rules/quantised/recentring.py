@@ -6,7 +6,7 @@ products that want unsigned operands to the quantisations that make them, past m
 (`joining`), and what rises, and cancels there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.order import covers, takes_windows
 from eqsat.rules.quantised.pairs import shorthands
 from eqsat.rules.recognise.norms import axes_of
+from eqsat.rules.terms import complete_nodes
 from eqsat.rules.views.movement import moves_elements
 from eqsat.samples import Sampler, fixed
 
@@ -79,12 +80,23 @@ equation(
     varies("root"),
     domain="com.microsoft",  # operands on the right of products stay signed, whichever spelling of the unsigned ones is chosen
 )
-equation(
-    "dequantize_unsigned",
-    "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
-    "signed bytes: q.dtype is int8",
-    varies("q"),  # constants stay signed, as kernels take weights
-)
+UNSIGNED = "eqsat.unsigned"
+"""A domain that no target has: rules for consumers that ask for them by name, as others have kernels for signed weights."""
+for _name, _of, _domain in (
+    ("dequantize_unsigned", varies("q"), ""),  # constants stay signed, as kernels take weights,
+    (
+        "dequantize_constants_unsigned",
+        constant("q", "z"),
+        UNSIGNED,
+    ),  # or where kernels are exact for unsigned operands alone
+):
+    equation(
+        _name,
+        "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
+        "signed bytes: q.dtype is int8",
+        _of,
+        domain=_domain,
+    )
 
 
 def _added(d: Sampler) -> dict[str, Any]:
@@ -158,16 +170,10 @@ _PASSED = ("QuantizeLinear", "Clip", "Concat", PROJECTION, RECENTER)
 """Beside movement and windows. By operator, not by trait: those that rules of this room pass."""
 
 
-def _computed(view: GroupView) -> Callable[[Ref], bool]:
-    passed = {*_PASSED, *operators_with(moves_elements), *operators_with(takes_windows)}
-    return lambda value: any(op in passed for op, _ in view.spellings(value))
-
-
 def _recentred_values(view: GroupView) -> Iterator[Match]:
-    is_computed = _computed(view)
-    for node, (value,) in view.nodes(RECENTER):
-        if value is not None:
-            yield Match({"q": value, "computed": is_computed(value)}, node)
+    passed = {*_PASSED, *operators_with(moves_elements), *operators_with(takes_windows)}
+    for node, (value,) in complete_nodes(view, RECENTER):
+        yield Match({"q": value, "computed": any(op in passed for op, _ in view.spellings(value))}, node)
 
 
 @group_rule(
@@ -186,18 +192,6 @@ def spell_out_recentring(m: Match) -> Term:
 
 
 # --- for kernels that are exact for unsigned operands alone
-
-
-UNSIGNED = "eqsat.unsigned"
-"""A domain that no target has: rules for consumers that ask for them by name, as others have kernels for signed weights."""
-
-equation(
-    "dequantize_constants_unsigned",
-    "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
-    "signed bytes: q.dtype is int8",
-    constant("q", "z"),
-    domain=UNSIGNED,
-)
 
 
 def _signed_operands(view: GroupView) -> Iterator[Match]:

@@ -8,15 +8,15 @@ import math
 from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, every_element, kernels, one_element, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Literal, Ref, Term, apply, literal, present
-from eqsat.rules.linear.alignment import reshaped
+from eqsat.rules.linear.alignment import least_normal, reshaped
 from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.pairs import (
     BYTES,
@@ -76,7 +76,7 @@ def reciprocal(c: Ref) -> Literal:
 
 def is_ordinary(c: Ref) -> bool:
     """Whether a number and its reciprocal are positive, and normal with room to spare."""
-    least = 2 * float(ml_dtypes.finfo(c.dtype.numpy).smallest_normal)
+    least = 2 * least_normal(c)
     return least <= c.low <= c.high <= 1 / least
 
 
@@ -91,27 +91,20 @@ def varying(s: Ref) -> list[int]:
     return [i - len(extents) for i, n in enumerate(extents) if n != 1]
 
 
-def quantized_by_slices(node: Ref, x: Ref, s: Ref, zero: Ref | None) -> Term:
-    """QuantizeLinear like ``node`` by one scale, or one for each slice of the axis along which it varies, and one zero point."""
+def by_slices(op: str, x: Ref, s: Ref, zero: Literal | None, attributes: Attributes = NO_ATTRIBUTES) -> Term:
+    """QuantizeLinear or DequantizeLinear by one scale, or one for each slice of the axis along which it varies, and one number as
+    zero point."""
     extents = [s.static_shape[axis] for axis in varying(s)]
-    zeros = None if zero is None else literal(np.full(extents, zero_of(zero, zero.dtype)), zero.dtype)
-    attributes = node.attributes.updated(axis=varying(s)[0] + x.rank if extents else None)
-    return Apply("QuantizeLinear", present(x, reshaped(s, extents), zeros), attributes)
-
-
-def dequantized(q: Ref, s: Ref, zero: int | None = None) -> Term:
-    """DequantizeLinear by one scale, or one for each slice of the axis along which it varies."""
-    extents = [s.static_shape[axis] for axis in varying(s)]
-    zeros = () if zero is None else (literal(np.full(extents, zero), q.dtype),)
-    attributes = {"axis": varying(s)[0] + q.rank} if extents else {}
-    return apply("DequantizeLinear", q, reshaped(s, extents), *zeros, **attributes)
+    zeros = zero and literal(np.full(extents, zero.constant.numpy()))
+    axis = varying(s)[0] + x.rank if extents else None
+    return Apply(op, present(x, reshaped(s, extents), zeros), attributes.updated(axis=axis))
 
 
 equation = Equations(
     __name__,
     source="ONNX QuantizeLinear and DequantizeLinear: rounding half to even, then saturation",
     shorthands=shorthands,
-    functions=pairs.functions | {"BYTES": BYTES},
+    functions=pairs.functions | {"BYTES": BYTES, "BYTES_AND_SUMS": BYTES | {DType.INT32}},
 )
 _SAME_SHAPE = "constants enlarge nothing: root.shape == x.shape"
 
@@ -144,23 +137,23 @@ _of_the_type = (
     "whole bounds: whole(low, high)",
     "a range of the type: within(root.dtype, number_of(low), number_of(high))",
 )
-equation(
-    "recognise_quantize",
-    """Cast(Clip(Round(x), low, high), **cast)
-       == narrowed(QuantizeLinear(x, number(1, x.dtype), number(0, root.dtype)), root.dtype, low, high)""",
-    *_of_the_type,
-    sample=_range,
-)
-equation(
-    "recognise_quantize_with_zero_point",
-    """Cast(Clip(Round(x) + c, low, high), **cast)
-       == narrowed(QuantizeLinear(x, number(1, x.dtype), number(number_of(c), root.dtype)), root.dtype, low, high)""",
-    constant("c"),
-    *_of_the_type,
-    _SAME_SHAPE,
-    "a zero point of the type: whole(c) and within(root.dtype, number_of(c))",
-    sample=_range,
-)
+for _name, _rounded, _zero, _where in (
+    ("recognise_quantize", "Round(x)", "0", ()),
+    (
+        "recognise_quantize_with_zero_point",
+        "Round(x) + c",
+        "number_of(c)",
+        (constant("c"), _SAME_SHAPE, "a zero point of the type: whole(c) and within(root.dtype, number_of(c))"),
+    ),
+):
+    equation(
+        _name,
+        f"""Cast(Clip({_rounded}, low, high), **cast)
+           == narrowed(QuantizeLinear(x, number(1, x.dtype), number({_zero}, root.dtype)), root.dtype, low, high)""",
+        *_of_the_type,
+        *_where,
+        sample=_range,
+    )
 equation(
     "add_zero_point_before_clip",
     "Clip(Round(x), low, high) + c == Clip(Round(x) + c, shifted(low, c), shifted(high, c))",
@@ -288,7 +281,7 @@ def _rows(d: Sampler) -> dict[str, Any]:
 
 equation(
     "divide_by_computed_scales_in_quantize",
-    "QuantizeLinear(x / c, e, *z, **n) == quantized_by_slices(n, x, c, z)",
+    "QuantizeLinear(x / c, e, *z, **n) == by_slices('QuantizeLinear', x, c, z and zero_number(z, z.dtype), n.attributes)",
     varies("c"),
     every_element("e", 1),
     kernels("x", DType.FLOAT),
@@ -305,30 +298,22 @@ equation(
 
 _scales = (
     constant("s"),
+    kernels("s", *CARRIERS),
     "the scale enlarges nothing: root.shape == q.shape",
     "the scale varies over one axis at most: len(varying(s)) <= 1",
 )
 equation(
     "recognise_dequantize",
-    "Cast(q, **cast) * s == dequantized(q, s)",
-    worthwhile("bytes: q.dtype in BYTES"),
-    kernels("s", *CARRIERS),
+    "Cast(q, **cast) * s == by_slices('DequantizeLinear', q, s, None)",
+    "bytes, or sums of such: q.dtype in BYTES_AND_SUMS",
+    worthwhile("kernels for sums: q.dtype is not int32 or s.dtype is float32"),
     *_scales,
-)
-equation(
-    "dequantize_accumulator",
-    "Cast(q, **cast) * s == dequantized(q, s)",
-    "sums of integers: q.dtype is int32",
-    kernels("s", DType.FLOAT),
-    *_scales,
-    source="ONNX DequantizeLinear of int32 has no zero point",
 )
 equation(
     "recognise_dequantize_with_zero_point",
-    "(Cast(q, **cast) + c) * s == dequantized(q, s, -number_of(c))",
+    "(Cast(q, **cast) + c) * s == by_slices('DequantizeLinear', q, s, number(-number_of(c), q.dtype))",
     constant("c"),
     "bytes: q.dtype in BYTES",
-    kernels("s", *CARRIERS),
     *_scales,
     "a zero point of the type: whole(c) and within(q.dtype, -number_of(c))",
 )

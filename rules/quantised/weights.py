@@ -1,21 +1,15 @@
 """Dequantised weights side by side are one dequantised weight with a scale per slice, so that merged products stay compact."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
-from eqsat.rules.quantised.pairs import BYTES, Step, steps, unblocked
-from eqsat.rules.terms import by_class, spread_out
-
-_PART = "DequantizeLinear({}, {}, *{}, **{})"
-
-
-def _is_whole(step: Step) -> bool:
-    return all(v is None or v.type.size == 1 for v in (step.s, step.z))
+from eqsat.rewrite import Condition, GroupView, Match, Term, apply, group_rule, literal
+from eqsat.rules.linear.alignment import spread
+from eqsat.rules.quantised.pairs import BYTES, Step, dequantised_parts, unblocked
 
 
 def _is_part(step: Step, axis: int) -> bool:
@@ -23,18 +17,16 @@ def _is_part(step: Step, axis: int) -> bool:
     known = all(v is None or (v.is_constant and v.type.is_static) for v in step[1:])
     if not known or step.value.dtype not in BYTES or step.value.rank == 0 or not unblocked(step.node.attributes):
         return False
+    whole = all(v is None or v.type.size == 1 for v in (step.s, step.z))
     along = step.s.rank == 1 and int(step.node.attr("axis", 1)) % step.value.rank == axis
-    return (_is_whole(step) or along) and not step.node.attr("output_dtype", 0)
+    return (whole or along) and not step.node.attr("output_dtype", 0)
 
 
 def _concats(view: GroupView) -> Iterator[Match]:
     """Each Concat of dequantised constants: the first such spelling of each part."""
-    found = by_class((step.node, step) for step in steps(view, "DequantizeLinear"))
-    for concat, values in view.nodes("Concat"):
-        if len(values) < 2 or concat.type.rank is None or not all(v is not None and v.handle in found for v in values):
-            continue
-        axis = int(concat.attr("axis", 0)) % concat.rank
-        parts = [next((s for s in found[v.handle] if _is_part(s, axis)), None) for v in values if v is not None]
+    for concat, spelled in dequantised_parts(view):
+        axis = concat.attr("axis") % (concat.type.rank or 1)
+        parts = [next((step for step in options if _is_part(step, axis)), None) for options in spelled]
         if all(parts):
             yield Match({"parts": parts, "axis": axis}, concat)
 
@@ -46,11 +38,10 @@ def _concats(view: GroupView) -> Iterator[Match]:
     source="each element is dequantised by itself",
     forms=[
         form(
-            f"Concat({_PART.format('p', 's', 'z', 'n')}, {_PART.format('q', 't', 'y', 'm')}, **a)", constant("p", "q")
-        ),
-        form(
-            f"Concat({_PART.format('p', 's', 'z', 'n')}, {_PART.format('q', 's', 'z', 'm')}, **a)", constant("p", "q")
-        ),
+            f"Concat(DequantizeLinear(p, s, *z, **n), DequantizeLinear(q, {scale}, *{zero}, **m), **a)",
+            constant("p", "q"),
+        )
+        for scale, zero in ("ty", "sz")
     ],
 )
 def join_dequantized_weights(m: Match) -> Term:
@@ -59,18 +50,12 @@ def join_dequantized_weights(m: Match) -> Term:
     ``s`` and ``z`` hold one element for each slice of the axis. The parts may have parameters of their own for the whole tensor,
     or for each slice of the axis that is joined.
     """
+    extents = [p.value.static_shape[m.axis] for p in m.parts]
     integers = apply("Concat", *(p.value for p in m.parts), axis=m.axis)
-    scales, zeros = (apply("Concat", *column, axis=0) for column in zip(*_columns(m.parts, m.axis), strict=True))
-    return apply("DequantizeLinear", integers, scales, zeros, axis=m.axis)
-
-
-def _columns(parts: Sequence[Step], axis: int) -> Iterator[tuple[Term, Term]]:
-    """Scales and zero points of each part, for every slice of the axis."""
-    for part in parts:
-        extent = part.value.static_shape[axis]
-
-        def spread(v: Ref, whole: bool = _is_whole(part), extent: int = extent) -> Term:
-            return spread_out(v, extent) if whole else v
-
-        zeros = literal(np.zeros(extent, part.value.dtype.numpy)) if part.z is None else spread(part.z)
-        yield spread(part.s), zeros
+    scales = (spread(p.s, n) for p, n in zip(m.parts, extents, strict=True))
+    zeros = (
+        literal(np.zeros(n, p.value.dtype.numpy)) if p.z is None else spread(p.z, n)
+        for p, n in zip(m.parts, extents, strict=True)
+    )
+    joined = (apply("Concat", *vectors, axis=0) for vectors in (scales, zeros))
+    return apply("DequantizeLinear", integers, *joined, axis=m.axis)

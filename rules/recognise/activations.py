@@ -11,7 +11,7 @@ from eqsat.conditions import about, between, constant, kernels, number, same_typ
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rules.linear.alignment import FLOATS
+from eqsat.rules.linear.alignment import FLOAT, FLOATS
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING)
 NARROW = single_or_half("x")
@@ -65,7 +65,7 @@ equation(
     "raise_to_third_power",
     "(x * x) * x == x ** 3",
     varies("x"),
-    kernels("x", *sorted(FLOATS)),
+    FLOAT,
     source="pow is within one unit in the last place",
 )
 COEFFICIENT, FACTOR = worthwhile(about("a", 0.044715)), worthwhile(about("c", math.sqrt(2 / math.pi)))

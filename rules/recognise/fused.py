@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import named, stated
+from eqsat.equations import form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN, built_of
 from eqsat.ir.operator import Operator, defined, operators_with, split_key
 from eqsat.ir.schema_operator import outputs_asked_for
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
+from eqsat.rules.linear.alignment import spread
 from eqsat.rules.onnxruntime.parameters import are_scales, column
 from eqsat.rules.quantised.integer_bounds import INT32_MAX, reach, rounding, scaled, total
 from eqsat.rules.quantised.pairs import BYTES
-from eqsat.rules.terms import outputs_of, spread_out
+from eqsat.rules.terms import outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -62,43 +63,13 @@ OF_FILE = worthwhile("the file has it: node.is_given")
 # --- floats
 
 
-def _drawn(d: Sampler) -> Instance:
-    """Products, activations and norms of sums, as files have them."""
-    drawing = Drawing()
-    rows, inner, columns = d.extents(3)
-
-    def value(*shape: int) -> str:
-        return drawing.value(d.floats(shape))
-
-    def of(op: str, *operands: str, **attributes: Any) -> Any:
-        return drawing.op(f"com.microsoft::{op}", *operands, **attributes)
-
-    x, bias = value(2, rows, columns), value(columns)
-    kind = d.choose(("product", "activation", "norm", "gemm", "bytes"))
-    if kind == "product":
-        turned = [int(d.chance()) for _ in range(2)]
-        sides = ((rows, inner), (inner, columns))
-        a, b = (value(2, *side[:: -1 if t else 1]) for side, t in zip(sides, turned, strict=True))
-        attributes: dict[str, Any] = {"transA": turned[0], "transB": turned[1], "transBatchA": 0}
-        return drawing.finish(of("FusedMatMul", a, b, alpha=d.choose((1.0, 0.25, -3.0)), **attributes))
-    if kind == "activation":
-        op = d.choose(("BiasGelu", "FastGelu", "Gelu", "QuickGelu"))
-        return drawing.finish(of(op, x, *[bias] * (op == "BiasGelu" or (op == "FastGelu" and d.chance()))))
-    if kind == "norm":
-        simple = d.chance()
-        op = "SkipSimplifiedLayerNormalization" if simple else "SkipLayerNormalization"
-        operands = [x, value(2, rows, columns), bias, *[value(columns) for _ in range(2 - simple) if d.chance(0.7)]]
-        found = of(op, *operands, outputs=4, epsilon=d.choose((1e-5, 0.5)))
-        return drawing.finish(*(v for i, v in enumerate(found) if i in (0, d.choose((0, 1, 3)))))
-    if kind == "gemm":
-        activation = d.choose(("Relu", "Tanh", "LeakyRelu"))
-        more = {"activation_alpha": 0.25} if activation == "LeakyRelu" else {}
-        operands = [value(rows, inner), value(inner, columns), bias]
-        return drawing.finish(of("FusedGemm", *operands, activation=activation, **more))
-    codes = [drawing.value(d.integers(s, "uint8")) for s in ((rows, inner), (inner, columns))]
-    return drawing.finish(
-        of("MatMulIntegerToFloat", *codes, *(drawing.value(fixed(np.float32(0.5))) for _ in range(2)))
-    )
+_FORMS = (
+    *("BiasGelu(x, b)", "FastGelu(x, *b)", "Gelu(x)", "QuickGelu(x)"),
+    *("FusedMatMul(x, y, **a)", "FusedGemm(x, y, *b, activation='Tanh', **a)", "MatMulIntegerToFloat(x, y, s, t)"),
+    # norms are of floats, as Tanh is
+    "SkipLayerNormalization(Tanh(x), y, g, *h, *b, outputs=4, **a)[3]",
+    "SkipSimplifiedLayerNormalization(Tanh(x), y, g, *b, outputs=4, **a)[0]",
+)
 
 
 @group_rule(
@@ -111,7 +82,7 @@ def _drawn(d: Sampler) -> Instance:
     ),
     exactness=Exactness.ROUNDING,
     source="what its definition says",
-    sample=_drawn,
+    forms=[form(f"com.microsoft.{text}") for text in _FORMS],
 )
 def take_fused_operator_apart(m: Match) -> Term:
     """``f(x, y, ...) == what f is built of`` for an operator of a runtime that the file comes with."""
@@ -132,7 +103,7 @@ def _dequantised(inputs: Sequence[Ref | None], at: int, axis: int) -> Term:
     count = max((v.type.size or 1 for v in parameters if v is not None), default=1)
     if count == 1:
         return apply("DequantizeLinear", q, *map(column, parameters))
-    return apply("DequantizeLinear", q, *(v and spread_out(v, count) for v in parameters), axis=axis)
+    return apply("DequantizeLinear", q, *(v and spread(v, count) for v in parameters), axis=axis)
 
 
 def _axes(op: str, inputs: Sequence[Ref | None]) -> dict[int, int]:

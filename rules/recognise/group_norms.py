@@ -16,9 +16,9 @@ from eqsat.conditions import another_value, constant, finite, number, same_type,
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Literal, Ref, Term, apply, literal
+from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.linear.alignment import lined_up, ordinary_summands, reshaped
-from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, known, outlives_underflow, reduces_last
+from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, full, known, outlives_underflow, reduces_last
 from eqsat.rules.terms import int64s, reshape
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
@@ -34,11 +34,6 @@ def repeated(value: Ref, groups: int, channels: int) -> Term:
         return value
     each = apply("Expand", reshaped(value, (groups, 1)), int64s((groups, channels // groups)))
     return reshape(each, (channels,))
-
-
-def full(count: int, value: float, x: Ref) -> Literal:
-    """A vector of equal numbers of the type of ``x``."""
-    return literal(np.full(count, value, x.dtype.numpy))
 
 
 def lies_along_channels(w: Ref, x: Ref) -> bool:
@@ -89,7 +84,7 @@ equation = Equations(
     exactness=Exactness.ROUNDING,
     source="ONNX GroupNormalization; Wu and He 2018",
     sample=_images,
-    functions=named(lined_up),
+    functions=named(full, lined_up),
 )
 GROUPED = (
     same_type("x"),
@@ -160,7 +155,7 @@ equation(
     worthwhile("positions are not: not known(x.shape[2:])"),
     sample=_channels,
     source="ONNX InstanceNormalization; Ulyanov, Vedaldi and Lempitsky 2016",
-    functions=named(known, outlives_underflow, reduces_last),
+    functions=named(full, known, lined_up, outlives_underflow, reduces_last),
 )
 
 # --- scale and shift

@@ -12,7 +12,7 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Literal, Ref
-from eqsat.rules.recognise.group_norms import full
+from eqsat.rules.recognise.norms import full
 from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler
 

@@ -43,10 +43,9 @@ def known(shape: Sequence[Dim]) -> bool:
     return all(isinstance(d, int) for d in shape)
 
 
-def ones(x: Ref, axis: int) -> Literal:
-    """A gain of 1 for ``x`` normalised from ``axis`` on."""
-    extents: Any = x.shape[axis:]
-    return literal(np.ones(extents, x.dtype.numpy))
+def full(shape: Any, value: float, x: Ref) -> Literal:
+    """Equal numbers of the type of ``x``, such as gains of 1."""
+    return literal(np.full(shape, value, x.dtype.numpy))
 
 
 def beside(value: Ref, extents: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -71,7 +70,7 @@ def outlives_underflow(eps: Ref) -> bool:
     return eps.low >= float(info.smallest_subnormal) / (64 * float(info.eps))
 
 
-functions = named(axes_of, reduces_last, known, ones, outlives_underflow)
+functions = named(axes_of, reduces_last, known, full, outlives_underflow)
 equation = Equations(__name__, exactness=Exactness.ROUNDING)
 NARROW = single_or_half("x")
 
@@ -151,7 +150,7 @@ ALONG = (
         "constant where it is repeated: g.is_constant or beside(g, x.shape[first_axis(i, x):]) == x.shape[first_axis(i, x):]"
     ),
 )
-BY_ROOT = "RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon={})"
+BY_ROOT = "RMSNormalization(x, full(x.shape[-reduces_last(r, a, x):], 1, x), axis=-reduces_last(r, a, x), epsilon={})"
 RMS = BY_ROOT.format("eps.low")
 OVER_LAST = (
     "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
@@ -225,57 +224,16 @@ for name, left in (
         name, f"{left} == (x / Sqrt(y)) * g", constant("g"), varies("y"), NARROW, source="associativity over the reals"
     )
 
-
-def opposite(g: Ref, h: Ref) -> bool:
-    """Whether a constant is another one negated."""
-    return np.array_equal(g.value, -h.value)
-
-
-def _divisor(d: Sampler, shape: Sequence[int]) -> Any:
-    """Mostly known to be positive."""
-    s = d.positive(d.broadcast_of(shape))
-    zeros = np.where(d.floats(s.shape) > 1, 0, s).astype(s.dtype)
-    return d.choose((fixed(s), fixed(s), fixed(zeros), zeros))
-
-
-def _scaled_each(d: Sampler) -> dict[str, Any]:
-    """A value and its mean, each times ``y``, or by ``s``, and times ``g`` or ``h``, mostly its opposite."""
-    x = d.floats(d.shape(1, 4, ones=0.05))
-    gain = d.floats(x.shape[-1:])
-    found = {"x": x, "y": d.either(d.positive(d.broadcast_with(x.shape)), 0.2), "s": _divisor(d, x.shape)}
-    found |= {"g": fixed(gain), "h": fixed(-gain if d.chance(0.8) else gain * np.float32(1.5))}
-    found |= {"c": d.either(d.floats(d.broadcast_of(x.shape)))}
-    return found | {"a": fixed([d.integer(-x.ndim, x.ndim - 1)], "int64")}
-
-
-NOT_ZERO = ("the divisor is not 0: s.low > 0 or s.high < 0",)
-"""Infinities of one sign would cancel to NaN."""
-equation(
-    "subtract_mean_before_opposite_quotient",
-    """(x / s) * g + ((ReduceMean(x, *a, **mean) / s) * h + c)
-       == ((x - mean) / s) * g + c""",
-    constant("a", "g", "h"),
-    NARROW,
-    *NOT_ZERO,
-    "h is g negated: opposite(g, h)",
-    sample=_scaled_each,
-    source="distributivity",
-)
-
-
-for factor, scaled, where in (("factor", "{0} * y", ()), ("quotient", "({0} / s) * g", NOT_ZERO)):
-    x, mean, both = map(scaled.format, ("x", "ReduceMean(x, *a, **mean)", "(x - mean)"))
-    for place, left, shift in (
-        ("", f"{x} - {mean}", ""),
-        ("_with_shift", f"{x} + (c - {mean})", " + c"),
-        ("_behind_shift", f"({x} + c) - {mean}", " + c"),
-    ):
-        equation(
-            f"subtract_mean_before_{factor}{place}",
-            f"{left} == {both}{shift}",
-            constant("a"),
-            NARROW,
-            *where,
-            sample=_scaled_each,
-            source="distributivity; Keras folds its normalisation so",
-        )
+SCALED_MEAN = "ReduceMean(x, *a, **mean) * y"
+for name, left, shift in (
+    ("factor", f"x * y - {SCALED_MEAN}", ""),
+    ("factor_with_shift", f"x * y + (c - {SCALED_MEAN})", " + c"),
+    ("factor_behind_shift", f"(x * y + c) - {SCALED_MEAN}", " + c"),
+):
+    equation(
+        f"subtract_mean_before_{name}",
+        f"{left} == (x - mean) * y{shift}",
+        constant("a"),
+        NARROW,
+        source="distributivity; Keras folds its normalisation so",
+    )

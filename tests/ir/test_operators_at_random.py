@@ -130,6 +130,12 @@ def test_types_are_as_precise_as_those_of_onnx(op: str) -> None:
                 ], instance.attributes
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_statistics_of_a_layer_normalization_have_a_type_of_their_own(dtype: str) -> None:
+    found = evaluate_operator("LayerNormalization", Attributes({}), [np.ones((2, 3), dtype), np.ones(3, dtype)], 3)
+    assert [v.dtype.name for v in found] == [dtype, "float32", "float32"]
+
+
 @pytest.mark.parametrize(("stated", "extent"), [({}, 5), ({"onesided": 1}, 5), ({"onesided": 0}, 8)])
 def test_absent_attributes_have_their_defaults(stated: dict[str, int], extent: int) -> None:
     """Of a real signal half the spectrum is computed, unless asked for otherwise."""

@@ -62,7 +62,8 @@ def _layer(attributes: Attributes, x: Any, scale: Any, bias: Any = None) -> Any:
     result = narrow(normal, x) * scale if x.dtype.itemsize == 2 else normal * scale
     if bias is not None:
         result = result + bias
-    return narrow(result, x), mean, inverse
+    statistics = DType(attributes.get("stash_type", 1)).numpy
+    return narrow(result, x), *(v.astype(statistics, copy=False) for v in (mean, inverse))
 
 
 def _infer_rms(app: Application) -> tuple[Type, ...]:
