@@ -17,6 +17,14 @@ from eqsat.samples import Drawing, Instance, Sampler
 
 SWAP = (0, 2, 1, 3)
 
+_DEFAULTS = {"is_causal": 0, "softcap": 0, "softmax_precision": 0, "qk_matmul_output_mode": 0}
+_DEFAULTS |= {"left_window_size": -1, "right_window_size": -1}
+
+
+def has_only(attention: Ref, *names: str) -> bool:
+    """Whether what an Attention says beside its scale and numbers of heads is among these attributes, or what holds without."""
+    return all(name in names or attention.attr(name, value) == value for name, value in _DEFAULTS.items())
+
 
 def _rows(shape: Shape) -> Shape:
     batch, length, heads, size = shape
