@@ -31,9 +31,9 @@ def _rows(shape: Shape) -> Shape:
     return batch, length, multiply(heads, size)
 
 
-def side_by_side(x: Ref) -> Term:
-    """(batch, sequence, heads, size) as (batch, sequence, heads * size)."""
-    return viewed(x, x.shape, _rows(x.shape), x)
+def side_by_side(x: Term, like: Ref) -> Term:
+    """(batch, sequence, heads, size), the shape of ``like``, as (batch, sequence, heads * size)."""
+    return viewed(x, like.shape, _rows(like.shape), like)
 
 
 def heads_in_rows(x: Ref) -> Term:
