@@ -154,28 +154,17 @@ class _Halves:
         if op == "Concat":
             twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
             return x if twice and not neighbours else None
-        if len(inputs) == 2 and _is_function(op, 2):
-            return self._of_scaled(value, op, inputs, neighbours, depth)
-        views = op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]
-        if not (views or op == "Cast" or (len(inputs) == 1 and _is_function(op, 1))):
+        if op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]:
+            half = self.of(x, neighbours, depth)
+            return half and viewed(half, _halved(x.shape), _halved(value.shape), x)
+        given = [
+            y for y in inputs if y is not None and not is_number(y)
+        ]  # times one number, where texts are longer than before
+        if len(given) != 1 or given[0].shape != value.shape or not (op == "Cast" or _is_function(op, len(inputs))):
             return None
-        half = self.of(x, neighbours, depth)
-        if half is None or not views:
-            return half and apply(op, half, **({"to": int(value.dtype)} if op == "Cast" else {}))
-        return viewed(half, _halved(x.shape), _halved(value.shape), x)
-
-    def _of_scaled(
-        self, value: Ref, op: str, inputs: tuple[Ref | None, ...], neighbours: bool, depth: int
-    ) -> Term | None:
-        """Half of a factor times one number, as where longer texts are read than the model was trained on."""
-        a, b = inputs
-        if a is None or b is None:
-            return None
-        for at, (x, number) in enumerate(((a, b), (b, a))):
-            half = self.of(x, neighbours, depth) if x.type == value.type and is_number(number) else None
-            if half is not None:
-                return apply(op, *((number, half) if at else (half, number)))
-        return None
+        half = self.of(given[0], neighbours, depth)
+        how = {"to": int(value.dtype)} if op == "Cast" else {}
+        return half and apply(op, *(half if y is given[0] else y for y in inputs), **how)
 
     def _of_pairs(self, pairs: Ref) -> Term | None:
         """What each pair along the last axis is twice: ``x`` of ``Expand(x)`` and of ``Concat(x, x)``, without that axis."""
@@ -192,8 +181,8 @@ def _halved(shape: Shape) -> Shape:
 
 
 def _is_function(op: str, inputs: int) -> bool:
-    """Whether an operator computes each element from those of its one or two inputs, and has no attributes."""
-    return (inputs == 1 and op == "Identity") or (traits_of(op).operands == inputs and attributes_of_schema(op) == {})
+    """Whether an operator computes each element from those of so many inputs, and has no attributes."""
+    return traits_of(op).operands == inputs and attributes_of_schema(op) == {}
 
 
 def _sums_with_turned(view: GroupView) -> Iterator[Match]:
