@@ -239,16 +239,8 @@ def _draw_rows(d: Sampler) -> Instance:
     operands = [drawing.value(d.integers(s, "int8", -4, 4)) for s in shapes]
     parameters = [p for _ in shapes for p in (drawing.value(fixed(np.float32(0.25))), drawing.value(fixed(np.int8(0))))]
     steps: Any = ("DequantizeLinear",)
-    y = drawing.builder.op(
-        "QuantizedAttention",
-        *operands,
-        *parameters,
-        domain="eqsat",
-        queries=steps,
-        keys=steps,
-        values=steps,
-        layout=layout,
-    )
+    edges = {"queries": steps, "keys": steps, "values": steps}
+    y = drawing.op(QUANTIZED_ATTENTION, *operands, *parameters, layout=layout, **edges)
     return drawing.finish(drawing.op("Transpose", y, perm=SWAP if d.chance(0.9) else (2, 0, 1, 3)))
 
 

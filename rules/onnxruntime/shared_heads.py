@@ -126,12 +126,10 @@ def use_group_query_attention(m: Match) -> Apply:
     """
     keys = int(total(m.k, m.pk))
     lengths = literal(np.full(m.q.static_shape[0], keys - 1, np.int32))
-    attributes = {"num_heads": m.a.attr("q_num_heads"), "kv_num_heads": m.a.attr("kv_num_heads"), "do_rotary": 0}
-    attributes |= {"causal": m.a.attr("is_causal", 0)} | (
-        {"scale": m.a.attr("scale")} if m.a.attr("scale") is not None else {}
-    )
+    numbers = {"num_heads": m.a.attr("q_num_heads"), "kv_num_heads": m.a.attr("kv_num_heads")}
+    how = {"do_rotary": 0, "causal": m.a.attr("is_causal", 0), "scale": m.a.attr("scale")}
     operands = (m.q, m.k, m.v, m.pk, m.pv, lengths, literal(np.int32(keys)), None, None, None, m.mask)
-    found = apply("com.microsoft::GroupQueryAttention", *operands, outputs=1 if m.part is None else 3, **attributes)
+    found = apply("com.microsoft::GroupQueryAttention", *operands, outputs=1 if m.part is None else 3, **numbers, **how)
     return found if m.part is None else found.output(m.part)
 
 
