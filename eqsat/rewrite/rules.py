@@ -54,6 +54,10 @@ class Rule:
             raise RuleError(
                 f"rule {self.name!r}: {op} has over {WIDEST} inputs; write a rule over groups (`group_rule`)"
             )
+        if self.pattern.outputs > 1:
+            raise RuleError(
+                f"rule {self.name!r}: {self.pattern.op} has several outputs, which nothing compares: name one, by `[0]` behind it"
+            )
 
 
 def _too_wide(pattern: Term) -> Iterator[str]:

@@ -185,8 +185,9 @@ def variables(names: str) -> tuple[Any, ...]:
 
 
 def apply(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> Apply:
-    """A term: the operator with key ``op`` applied to ``args``. ``None`` is an absent optional input."""
-    return Apply(op, present(*args), Attributes(attributes) if attributes else NO_ATTRIBUTES, "", outputs)
+    """A term: the operator with key ``op`` applied to ``args``. ``None`` is an absent optional input or attribute."""
+    stated = {name: value for name, value in attributes.items() if value is not None}
+    return Apply(op, present(*args), Attributes(stated) if stated else NO_ATTRIBUTES, "", outputs)
 
 
 def present(*args: Term | None) -> tuple[Any, ...]:

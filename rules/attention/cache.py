@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import condition
+from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
 from eqsat.rules.attention.elements import is_causal
-from eqsat.rules.attention.layout import SWAP, heads_apart, heads_in_rows
+from eqsat.rules.attention.layout import SWAP, has_only, heads_apart, heads_in_rows
 from eqsat.rules.attention.magnitudes import FORBIDDING
 from eqsat.rules.terms import by_class, complete_nodes, converted
 from eqsat.rules.views.movement import HALVES
@@ -76,30 +76,6 @@ def _attention_on_stored(view: GroupView) -> Iterator[Match]:
                     yield Match({**found, "pk": pk, "pv": pv, "part": part, "rows": bool(rows)}, root)
 
 
-_PLAIN = {"is_causal": 0, "qk_matmul_output_mode": 0, "left_window_size": -1, "right_window_size": -1}
-"""Attributes, with their defaults, that mean something else where keys are stored."""
-
-
-@condition("neither causal nor in windows")
-def _plain(m: Match) -> bool:
-    return all(m.a.attr(name, default) == default for name, default in _PLAIN.items())
-
-
-@condition("heads are an axis")
-def _four_axes(m: Match) -> bool:
-    return m.a.rank == m.pk.rank == 4
-
-
-@condition("as many keys as values are stored")
-def _stored_alike(m: Match) -> bool:
-    return m.pk.shape[-2] == m.pv.shape[-2]
-
-
-@condition("heads in rows have a known number")
-def _known_heads(m: Match) -> bool:
-    return not m.rows or (isinstance(m.q.shape[1], int) and isinstance(m.k.shape[1], int))
-
-
 def _forbids_later_keys(mask: Ref | None, q: Ref, keys: Any, before: Any) -> bool:
     """Whether a mask is a triangle of known size behind what is stored."""
     rows = q.shape[2]
@@ -111,7 +87,14 @@ def _forbids_later_keys(mask: Ref | None, q: Ref, keys: Any, before: Any) -> boo
 
 @group_rule(
     find=_attention_on_stored,
-    where=[_four_axes, _plain, _stored_alike, _known_heads],
+    where=stated(
+        "a q k pk pv rows",
+        "heads are an axis: a.rank == pk.rank == 4",
+        "neither causal nor in windows: has_only(a, 'softcap', 'softmax_precision')",
+        "as many keys as values are stored: pk.shape[-2] == pv.shape[-2]",
+        "heads in rows have a known number: not rows or isinstance(q.shape[1], int) and isinstance(k.shape[1], int)",
+        functions=named(has_only),
+    ),
     exactness=Exactness.ROUNDING,
     source="ONNX Attention: past and present",
     sample=_draw,

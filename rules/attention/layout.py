@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import Equations, stated
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import Operator, operators_with
@@ -13,9 +13,17 @@ from eqsat.ir.types import Shape
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, present
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import viewed
-from eqsat.samples import Drawing, Instance, Sampler
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SWAP = (0, 2, 1, 3)
+
+_DEFAULTS = {"is_causal": 0, "softcap": 0, "softmax_precision": 0, "qk_matmul_output_mode": 0}
+_DEFAULTS |= {"left_window_size": -1, "right_window_size": -1}
+
+
+def has_only(attention: Ref, *names: str) -> bool:
+    """Whether what an Attention says beside its scale and numbers of heads is among these attributes, or what holds without."""
+    return all(name in names or attention.attr(name, value) == value for name, value in _DEFAULTS.items())
 
 
 def _rows(shape: Shape) -> Shape:
@@ -23,9 +31,9 @@ def _rows(shape: Shape) -> Shape:
     return batch, length, multiply(heads, size)
 
 
-def side_by_side(x: Ref) -> Term:
-    """(batch, sequence, heads, size) as (batch, sequence, heads * size)."""
-    return viewed(x, x.shape, _rows(x.shape), x)
+def side_by_side(x: Term, like: Ref) -> Term:
+    """(batch, sequence, heads, size), the shape of ``like``, as (batch, sequence, heads * size)."""
+    return viewed(x, like.shape, _rows(like.shape), like)
 
 
 def heads_in_rows(x: Ref) -> Term:
@@ -152,78 +160,39 @@ def share_repeated_heads(m: Match) -> Term:
 # --- heads as rows -------------------------------------------------------------------------------------------------------
 
 
-def _draw_rows(d: Sampler) -> Instance:
+def _draw_rows(d: Sampler) -> dict[str, Any]:
     """Heads of one query as rows of the heads they share keys with, with a mask for all of them, for each, or for none."""
-    drawing = Drawing()
     batch, groups, rows, keys, size, width = d.extents(6)
     whole = d.choose(((batch, 1, groups * rows * size), (batch, groups * rows, 1, size), (batch, groups, rows, size)))
-    q = drawing.value(d.floats(whole))
-    if whole != (batch, groups, rows, size):
-        q = drawing.op("Reshape", q, drawing.builder.constant([batch, groups, rows, size], "int64"))
-    both = [d.floats((batch, groups, keys, n)) for n in (size, width)]
-    stored = [[drawing.value(x[:, :, rows]) for rows in (slice(-1), slice(-1, None))] for x in both]
-    operands = [q, *(drawing.op("Concat", *parts, axis=2) for parts in stored)]
     several = d.choose((1, batch))
-    shape = d.choose(((several, 1, rows, keys),) * 3 + ((several, 1, 1, keys), (several, groups, rows, keys), None))
-    if shape:
-        apart = (shape[0], d.choose((1, 1, 1, shape[1])), d.choose((1, 1, shape[2])), keys)
-        mask = drawing.value(d.floats(apart))
-        if apart != shape:
-            mask = drawing.op("Expand", mask, drawing.builder.constant(list(shape), "int64"))
-        operands.append(mask)
-    attributes: dict[str, Any] = d.choose(({}, {}, {}, {"softcap": 2.0}, {"is_causal": 1}))
-    if d.chance(0.1):
-        return drawing.finish(drawing.op("Attention", *operands, outputs=3, **attributes)[0])
-    return drawing.finish(drawing.op("Attention", *operands, scale=0.25, **attributes))
+    shape = d.choose(((several, 1, rows, keys),) * 3 + ((several, 1, 1, keys), (several, groups, rows, keys)))
+    apart = (shape[0], d.choose((1, 1, 1, shape[1])), d.choose((1, 1, shape[2])), keys)
+    stored = {"e": keys - 1, "f": 1} if keys > 1 else {"e": 1, "f": 0}
+    found: dict[str, Any] = {"x": d.floats(whole), "u": fixed([batch, groups, rows, size], "int64"), "k": {"axis": 2}}
+    found |= {name: d.floats((batch, groups, length, size)) for name, length in stored.items()}
+    found |= {"v": d.floats((batch, groups, keys, width)), "mask": d.floats(apart), "s": fixed(shape, "int64")}
+    return found | {"a": {"scale": 0.25, **d.choose(({}, {}, {}, {"softcap": 2.0}, {"is_causal": 1}))}}
 
 
-def _attention_of_rows(view: GroupView) -> Iterator[Match]:
-    for node, inputs in view.nodes("Attention"):
-        q, k, v, mask, *rest = (*inputs, None)
-        if q is None or k is None or v is None or any(rest):
-            continue
-        sources = _operands(view, q, "Reshape") if _operands(view, k, "Concat") else []
-        for one in (mask, *(_operands(view, mask, "Expand") if mask is not None else ())):
-            yield Match({"a": node, "q": q, "k": k, "v": v, "mask": one, "sources": sources}, node)
-
-
-def _operands(view: GroupView, x: Ref, op: str) -> list[Ref]:
-    """What ``x`` is an ``op`` of."""
-    return [inputs[0] for name, inputs in view.spellings(x) if name == op and inputs[0] is not None]
-
-
-def _of_one_query(sources: list[Ref], q: Ref) -> bool:
-    """Whether a view of the queries has all heads in one row, or for one query."""
-    if q.rank != 4:
-        return False
+def one_query(q: Ref) -> tuple[int, ...]:
+    """The shape of ``q`` with all its rows as heads of one query."""
     batch, groups, rows, size = q.static_shape
-    heads = groups * rows
-    return rows > 1 and any(x.shape in ((batch, 1, heads * size), (batch, heads, 1, size)) for x in sources)
+    return batch, groups * rows, 1, size
 
 
-def _of_all_rows(mask: Ref | None) -> bool:
-    return mask is None or (mask.rank == 4 and mask.shape[1:3] == (1, 1))
-
-
-@group_rule(
-    find=_attention_of_rows,
-    where=stated(
-        "a q k v mask sources",
+for name, mask in (("", "*mask"), ("_beside_repeated_mask", "Expand(mask, s)")):
+    equation(
+        f"attend_with_heads_of_one_query{name}",
+        f"""Attention(Reshape(x, u, **q), (k := Concat(e, f, axis=i)), v, {mask}, **a)
+            == viewed(Transpose(Attention(viewed(q, q.shape, one_query(q), q), k, v, mask, **a), perm=(0, 2, 1, 3)),
+                      (q.shape[0], 1, one_query(q)[1], v.shape[3]), root.shape, q)""",
         "neither causal nor in windows: all(name in ('scale', 'softcap') or not value for name, value in a.attributes.items())",
-        "one mask for all rows: of_all_rows(mask)",
-        worthwhile("heads of one query, beside stored keys: of_one_query(sources, q)"),
-        functions={"of_all_rows": _of_all_rows, "of_one_query": _of_one_query},
-    ),
-    exactness=Exactness.ROUNDING,
-    source="ONNX Attention: grouped queries",
-    sample=_draw_rows,
-)
-def attend_with_heads_of_one_query(m: Match) -> Term:
-    """``Attention(q, k, v, mask) == Reshape(Attention(Reshape(q), k, v, mask))`` with the rows of a head as heads that share its
-    keys and values, where these are one query and see the same keys.
-    """
-    batch, groups, rows, size = m.q.static_shape
-    q = viewed(m.q, m.q.shape, (batch, groups * rows, 1, size), m.q)
-    found = Apply("Attention", present(q, m.k, m.v, m.mask), m.a.attributes)
-    heads = apply("Transpose", found, perm=SWAP)
-    return viewed(heads, (batch, 1, groups * rows, m.v.shape[3]), m.a.shape, m.q)
+        "one mask for all rows: mask is None or mask.rank == 4 and mask.shape[1:3] == (1, 1)",
+        worthwhile(
+            """heads of one query, beside stored keys: q.rank == 4 and q.static_shape[2] > 1
+               and x.shape in (one_query(q), (q.shape[0], 1, one_query(q)[1] * q.shape[3]))"""
+        ),
+        functions=named(viewed),
+        source="ONNX Attention: grouped queries",
+        sample=_draw_rows,
+    )

@@ -16,12 +16,11 @@ from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, regrouped, result_of
 from eqsat.rules.attention.layout import SWAP
 from eqsat.rules.attention.reading import Reader
-from eqsat.rules.attention.scores import Probabilities, Step, are_numbers, is_plain
-from eqsat.rules.terms import permutation_of
+from eqsat.rules.attention.scores import Probabilities, Step, Steps, are_numbers, quantising
+from eqsat.rules.terms import last_axes_exchanged, permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.attention import masked_by_window
 
-Steps = tuple[Step, ...]
 _Edge = tuple[Ref, Steps]
 _QUANTISED = ("DequantizeLinear", "QuantizeLinear")
 SOURCE = "the same operators in the same order"
@@ -120,15 +119,14 @@ def _quantised_products(view: GroupView) -> Iterator[Match]:
 def _results(view: GroupView, value: Ref) -> Iterator[tuple[Ref, Steps]]:
     """Values that quantise ``value`` by one scale, and clip that to a narrower range."""
     for op, user, inputs in view.users(value):
-        if op != "QuantizeLinear" or inputs[0] is None or inputs[0].handle != value.handle:
-            continue
-        if is_plain(user) and are_numbers(inputs[1:]):
-            steps = (Step("QuantizeLinear", tuple(inputs[1:])),)
-            yield user, steps
-            yield from _clipped(view, user, steps, 2)
+        if op == "QuantizeLinear" and inputs[0] is not None and inputs[0].handle == value.handle:
+            steps = quantising(op, user, inputs)
+            if steps:
+                yield user, steps
+                yield from _clipped(view, user, steps, 2)
 
 
-def _clipped(view: GroupView, value: Ref, steps: tuple[Step, ...], depth: int) -> Iterator[tuple[Ref, Steps]]:
+def _clipped(view: GroupView, value: Ref, steps: Steps, depth: int) -> Iterator[tuple[Ref, Steps]]:
     for op, user, inputs in view.users(value) if depth else ():
         narrows = op == "Clip" or (op in ("Max", "Min") and len(inputs) == 2)
         if narrows and inputs[0] is not None and inputs[0].handle == value.handle and are_numbers(inputs[1:]):
@@ -170,20 +168,20 @@ class _Edges:
 
     def _keys_as_stored(self, k: Ref) -> tuple[Ref, bool]:
         """What ``k`` (..., size, keys) is the transpose of, and True; else ``k`` and False."""
-        swap = (*range(k.rank - 2), k.rank - 1, k.rank - 2)
         for _, node, (stored,) in self._reader.nodes(k, "Transpose"):
-            if stored is not None and permutation_of(node) == swap:
+            if stored is not None and permutation_of(node) == last_axes_exchanged(k.rank):
                 return stored, True
         return k, False
 
     def _dequantised(self, value: Ref) -> _Edge:
         """The integers that a value is dequantised from, and that step; else the value."""
-        for _, node, (integers, *parameters) in self._reader.nodes(value, "DequantizeLinear"):
-            if integers is not None and are_numbers(parameters) and is_plain(node):
-                return integers, (Step("DequantizeLinear", tuple(parameters)),)
+        for op, node, inputs in self._reader.nodes(value, "DequantizeLinear"):
+            step = quantising(op, node, inputs)
+            if step:
+                return inputs[0], step
         return value, ()
 
-    def _quantised(self, value: Ref, steps: tuple[Step, ...]) -> _Edge:
+    def _quantised(self, value: Ref, steps: Steps) -> _Edge:
         """What was quantised to the integers, best without a factor before, and the steps from there on; else the integers."""
         found = [(source, (*earlier, *steps)) for source, earlier in self._reader.integers(value)]
         plain = [edge for edge in found if not any(self._reader.nodes(edge[0], "Mul", "Div"))]
@@ -241,16 +239,8 @@ def _draw_rows(d: Sampler) -> Instance:
     operands = [drawing.value(d.integers(s, "int8", -4, 4)) for s in shapes]
     parameters = [p for _ in shapes for p in (drawing.value(fixed(np.float32(0.25))), drawing.value(fixed(np.int8(0))))]
     steps: Any = ("DequantizeLinear",)
-    y = drawing.builder.op(
-        "QuantizedAttention",
-        *operands,
-        *parameters,
-        domain="eqsat",
-        queries=steps,
-        keys=steps,
-        values=steps,
-        layout=layout,
-    )
+    edges = {"queries": steps, "keys": steps, "values": steps}
+    y = drawing.op(QUANTIZED_ATTENTION, *operands, *parameters, layout=layout, **edges)
     return drawing.finish(drawing.op("Transpose", y, perm=SWAP if d.chance(0.9) else (2, 0, 1, 3)))
 
 

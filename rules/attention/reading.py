@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.attention.magnitudes import FLOORS
-from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, are_numbers, is_number, is_plain
+from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, Steps, are_numbers, is_number, quantising
 from eqsat.rules.terms import Node, established, nodes_by_class
 
 T = TypeVar("T")
@@ -127,21 +127,19 @@ class Reader:
                 return replace(found, scores=replace(found.scores, steps=forbidden), guarded=True)
         return None
 
-    def quantised(self, node: Ref, inputs: tuple[Any, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    def quantised(self, node: Ref, inputs: tuple[Any, ...]) -> Iterator[tuple[Ref, Steps]]:
         """What a DequantizeLinear quantised before: the value, and the steps that quantise, clip and dequantise it."""
-        integers, *parameters = inputs
-        if not are_numbers(parameters) or not is_plain(node):
-            return
-        last = Step("DequantizeLinear", tuple(parameters))
-        for source, steps in self.integers(integers):
-            yield source, (*steps, last)
+        last = quantising("DequantizeLinear", node, inputs)
+        for source, steps in self.integers(inputs[0]) if last else ():
+            yield source, (*steps, *last)
 
-    def integers(self, value: Ref) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    def integers(self, value: Ref) -> Iterator[tuple[Ref, Steps]]:
         """What was quantised by one scale to the integers ``value``, and the steps that quantise and clip it."""
         for unclipped, steps in self._clipped(value, 3):
-            for _, quantise, (source, *others) in self.nodes(unclipped, "QuantizeLinear"):
-                if source is not None and is_plain(quantise) and are_numbers(others):
-                    yield source, (Step("QuantizeLinear", tuple(others)), *steps)
+            for op, node, inputs in self.nodes(unclipped, "QuantizeLinear"):
+                first = quantising(op, node, inputs)
+                if first:
+                    yield inputs[0], (*first, *steps)
 
     def integer_probabilities(self, value: Ref) -> Probabilities | None:
         """The integers ``value`` as quantised probabilities, or ``None``."""
@@ -151,30 +149,20 @@ class Reader:
                 return replace(found, steps=(*found.steps, *steps))
         return None
 
-    def _clipped(self, integers: Ref, depth: int) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    def _clipped(self, integers: Ref, depth: int) -> Iterator[tuple[Ref, Steps]]:
         """The integers, and what they are if a narrower range is taken off."""
         yield integers, ()
         if not depth:
             return
         for op, _, (source, *bounds) in self.nodes(integers, "Clip", "Max", "Min"):
-            if (
-                source is None
-                or (op != "Clip" and len(bounds) != 1)
-                or not all(b is None or is_number(b) for b in bounds)
-            ):
-                continue
-            for value, steps in self._clipped(source, depth - 1):
-                yield value, (*steps, Step(op, tuple(bounds)))
+            if source is not None and (op == "Clip" or len(bounds) == 1) and are_numbers(bounds):
+                for value, steps in self._clipped(source, depth - 1):
+                    yield value, (*steps, Step(op, tuple(bounds)))
 
 
 def _only_leading_axes(source: Ref, result: Ref) -> bool:
     """Whether a view leaves the last two axes as they are."""
     return source.shape[-2:] == result.shape[-2:] and min(source.rank, result.rank) >= 3
-
-
-def _within(operand: Ref, value: Ref) -> bool:
-    """Whether an operand has at most the axes of the result: it cannot be the scores' shape that was enlarged."""
-    return operand.rank <= value.rank
 
 
 # --- steps ---------------------------------------------------------------------------------------------------------------
@@ -193,7 +181,7 @@ def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``, or one for each head or query."""
     op, _, (a, b) = node
     for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
-        if _within(c, value) and (is_number(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type)):
+        if is_number(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type):
             found = reader.scores(x)
             if found is not None:
                 return found.then(op, c, lead=() if is_number(c) else value.shape[:-2])

@@ -5,8 +5,7 @@ halves of ``cos`` and ``sin`` are the same; or neighbours are pairs, and turned,
 operator takes one half of each, for every batch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,36 +18,40 @@ from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import HALVES, DType, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
-from eqsat.rules.attention.rotary_reading import pairs_of_features, turned_values, whole_features
+from eqsat.rules.attention.rotary_reading import turned_values
 from eqsat.rules.attention.scores import is_number
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
-from eqsat.rules.views.parts import parts_by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6
-_Pair = tuple[Ref, ...]
+
+SOURCE = "ONNX RotaryEmbedding; Su et al., RoFormer, 2021"
 
 
-def _draw(d: Sampler) -> Instance:
-    """The embedding of queries, heads before or behind the sequence, now and then slightly wrong."""
-    drawing = Drawing()
+def _extents(d: Sampler) -> tuple[tuple[int, ...], int, list[tuple[int, ...]]]:
+    """Leading extents of what is embedded, pairs of features, and the extents of cosines and sines, not all along one axis."""
     batch, heads, length, half = d.extents(4, ones=0.1)
     behind = d.chance(0.3)
     lead = (batch, length, heads) if behind else (batch, heads, length)
     many = d.choose((1, batch))
     usual, other = ((many, lead[1], 1, half), (many, 1, lead[2], half))[:: 1 if behind else -1]
-    shapes = d.choose((*[(usual, usual)] * 8, (usual, usual[1:]), (usual, other)))
+    shapes = d.choose((*[(usual, usual)] * 8, (usual, usual[1:]), (usual, other), (usual, other)))
     if d.chance(0.1):
-        lead, shapes = lead[1:], [s[-3:] for s in shapes]
-    lead = lead if d.chance(0.85) else (1, *lead[1:])
-    heads_unknown = {heads} if d.chance(0.5) else set[int]()
+        return lead[1:], half, [s[-3:] for s in shapes]
+    return (lead if d.chance(0.85) else (1, *lead[1:])), half, list(shapes)
+
+
+def _draw(d: Sampler) -> Instance:
+    """The embedding of queries, heads before or behind the sequence, now and then slightly wrong."""
+    drawing, (lead, half, shapes) = Drawing(), _extents(d)
+    unknown = {d.choose(lead[-2:])} if d.chance(0.5) else set[int]()
     precision = d.choose(("float32", "float32", "float16", "bfloat16"))
     widened = precision in ("float16", "bfloat16") and d.chance(0.4)  # turned in half precision, multiplied in float32
     array = d.floats((*lead, 2 * half), precision)
     if d.chance(0.25) and not widened:
         return _draw_interleaved(d, drawing, drawing.value(array), [d.floats(s, precision) for s in shapes])
-    x = drawing.value(array, heads_unknown)
+    x = drawing.value(array, unknown)
     wide = "float32" if widened else precision
     factors = [_factor(d, drawing, op, d.floats(s, wide)) for op, s in zip(("Cos", "Sin"), shapes, strict=True)]
     at = half if d.chance(0.9) else max(half - 1, 1)
@@ -151,28 +154,17 @@ class _Halves:
         if op == "Concat":
             twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
             return x if twice and not neighbours else None
-        if len(inputs) == 2 and _is_function(op, 2):
-            return self._of_scaled(value, op, inputs, neighbours, depth)
-        views = op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]
-        if not (views or op == "Cast" or (len(inputs) == 1 and _is_function(op, 1))):
+        if op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]:
+            half = self.of(x, neighbours, depth)
+            return half and viewed(half, _halved(x.shape), _halved(value.shape), x)
+        given = [
+            y for y in inputs if y is not None and not is_number(y)
+        ]  # times one number, where texts are longer than before
+        if len(given) != 1 or given[0].shape != value.shape or not (op == "Cast" or _is_function(op, len(inputs))):
             return None
-        half = self.of(x, neighbours, depth)
-        if half is None or not views:
-            return half and apply(op, half, **({"to": int(value.dtype)} if op == "Cast" else {}))
-        return viewed(half, _halved(x.shape), _halved(value.shape), x)
-
-    def _of_scaled(
-        self, value: Ref, op: str, inputs: tuple[Ref | None, ...], neighbours: bool, depth: int
-    ) -> Term | None:
-        """Half of a factor times one number, as where longer texts are read than the model was trained on."""
-        a, b = inputs
-        if a is None or b is None:
-            return None
-        for at, (x, number) in enumerate(((a, b), (b, a))):
-            half = self.of(x, neighbours, depth) if x.type == value.type and is_number(number) else None
-            if half is not None:
-                return apply(op, *((number, half) if at else (half, number)))
-        return None
+        half = self.of(given[0], neighbours, depth)
+        how = {"to": int(value.dtype)} if op == "Cast" else {}
+        return half and apply(op, *(half if y is given[0] else y for y in inputs), **how)
 
     def _of_pairs(self, pairs: Ref) -> Term | None:
         """What each pair along the last axis is twice: ``x`` of ``Expand(x)`` and of ``Concat(x, x)``, without that axis."""
@@ -189,8 +181,8 @@ def _halved(shape: Shape) -> Shape:
 
 
 def _is_function(op: str, inputs: int) -> bool:
-    """Whether an operator computes each element from those of its one or two inputs, and has no attributes."""
-    return (inputs == 1 and op == "Identity") or (traits_of(op).operands == inputs and attributes_of_schema(op) == {})
+    """Whether an operator computes each element from those of so many inputs, and has no attributes."""
+    return traits_of(op).operands == inputs and attributes_of_schema(op) == {}
 
 
 def _sums_with_turned(view: GroupView) -> Iterator[Match]:
@@ -211,30 +203,29 @@ def _full(factor: Ref) -> Shape:
     return (1,) * (4 - factor.rank) + factor.shape
 
 
-def _sequence_axes(*factors: Ref) -> set[int]:
+def sequence_axes(*factors: Ref) -> set[int]:
     """The axes, of the two in the middle, along which factors vary."""
     return {axis for f in factors for axis in (1, 2) if _full(f)[axis] != 1}
 
 
-def _table(half: Term, shape: Shape, factor: Ref, x: Ref, axis: int) -> Term:
-    """One half of a factor, of this shape, for every batch and place: (batch, sequence, size)."""
-    full = _full(factor)
-    places = (full[0], full[axis], int(x.shape[3]) // 2)
-    term = viewed(half, shape, places, factor)
-    whole = (x.shape[0], x.shape[axis], places[2])
-    return repeated(term, places, whole, factor)
-
-
-def _embedded(x: Ref, tables: Sequence[Term], axis: int, **how: Any) -> Term:
-    """``x`` embedded by tables of the places along an axis."""
+def embedded(x: Term, like: Ref, factors: tuple[Ref, Ref], halves: Sequence[Term], **how: Any) -> Term:
+    """``x``, which has the type of ``like``, embedded by one half of each factor, for every batch and place."""
+    axis, size = max(sequence_axes(*factors), default=2), int(like.shape[3]) // 2
+    tables: list[Term] = []
+    for factor, half in zip(factors, halves, strict=True):
+        full = _full(factor)
+        places = (full[0], full[axis], size)
+        table = viewed(half, (*factor.shape[:-1], size), places, factor)
+        tables.append(repeated(table, places, (like.shape[0], like.shape[axis], size), factor))
     if axis == 2:
         return apply("RotaryEmbedding", x, *tables, **how)
-    return heads_apart(apply("RotaryEmbedding", side_by_side(x), *tables, num_heads=int(x.shape[2]), **how), x)
+    rows = apply("RotaryEmbedding", side_by_side(x, like), *tables, num_heads=int(like.shape[2]), **how)
+    return heads_apart(rows, like)
 
 
 _OF_PLACES = (
+    single_or_half("x"),
     "heads are an axis: x.rank == 4",
-    "the factors have no more rows than there are places: root.type == x.type",
     "cosines and sines vary along one axis: len(sequence_axes(c, s)) < 2",
     "heads in rows have a known number: sequence_axes(c, s) != {1} or isinstance(x.shape[2], int)",
 )
@@ -242,98 +233,43 @@ _OF_PLACES = (
 
 @group_rule(
     find=_sums_with_turned,
-    where=[
-        single_or_half("x"),
-        *stated(
-            "x c s neighbours halves root",
-            *_OF_PLACES,
-            "the halves of the cosines are the same: halves.of(c, neighbours) is not None",
-            "the halves of the sines are the same: halves.of(s, neighbours) is not None",
-            functions={"sequence_axes": _sequence_axes},
-        ),
-    ],
+    where=stated(
+        "x c s neighbours halves root",
+        *_OF_PLACES,
+        "the factors have no more rows than there are places: root.type == x.type",
+        "the halves of the cosines are the same: halves.of(c, neighbours) is not None",
+        "the halves of the sines are the same: halves.of(s, neighbours) is not None",
+        functions=named(sequence_axes),
+    ),
     exactness=Exactness.ROUNDING,
-    source="ONNX RotaryEmbedding; Su et al., RoFormer, 2021",
+    source=SOURCE,
     sample=_draw,
 )
 def recognise_rotary_embedding(m: Match) -> Term:
     """``x * [c, c] + [-x2, x1] * [s, s] == RotaryEmbedding(x, c, s)`` for the halves ``x1`` and ``x2`` of ``x``."""
-    axis = max(_sequence_axes(m.c, m.s), default=2)
-    tables = [_table(m.halves.of(f, m.neighbours), _halved(f.shape), f, m.x, axis) for f in (m.c, m.s)]
-    return _embedded(m.x, tables, axis, **{"interleaved": 1} if m.neighbours else {})
+    halves = [m.halves.of(f, m.neighbours) for f in (m.c, m.s)]
+    return embedded(m.x, m.x, (m.c, m.s), halves, **{"interleaved": 1} if m.neighbours else {})
 
 
-def _draw_apart(d: Sampler) -> Instance:
-    """The embedding of each half by itself, heads before or behind the sequence, now and then slightly wrong."""
-    drawing = Drawing()
-    batch, heads, length, half = d.extents(4, ones=0.1)
-    behind = d.chance(0.3)
-    lead = (batch, length, heads) if behind else (batch, heads, length)
-    many = d.choose((1, batch))
-    usual, other = ((many, lead[1], 1, half), (many, 1, lead[2], half))[:: 1 if behind else -1]
-    wrong = (usual, other), (usual, other), ((*usual[:3], 1), usual)
-    shapes = d.choose((*[(usual, usual)] * 7, (usual, usual[1:]), *wrong))
-    if d.chance(0.15):
-        lead, shapes = lead[1:], [s[-3:] for s in shapes]
-    lead = lead if d.chance(0.85) else (1, *lead[1:])
+def _draw_apart(d: Sampler) -> dict[str, Any]:
+    """Halves that are turned by themselves, heads before or behind the sequence, now and then by slightly wrong factors."""
+    lead, half, shapes = _extents(d)
+    shapes = shapes if d.chance(0.9) else [(*shapes[0][:-1], 1), shapes[1]]
     precision = d.choose(("float32", "float32", "float16", "bfloat16"))
-    x = drawing.value(d.floats((*lead, 2 * half), precision), {heads} if d.chance(0.5) else ())
-    c, s = (drawing.value(d.floats(shape, precision)) for shape in shapes)
-    low, high = drawing.builder.op("Split", x, drawing.value(fixed([half, half], "int64")), outputs=2, axis=-1)
-    first = drawing.op("Sub", drawing.op("Mul", low, c), drawing.op("Mul", high, s))
-    again = (c, s) if d.chance(0.9) else (s, c)
-    second = drawing.op("Add", *(drawing.op("Mul", y, f) for y, f in zip((high, low), again, strict=True)))
-    return drawing.finish(drawing.op("Concat", *((first, second) if d.chance(0.9) else (second, first)), axis=-1))
+    arrays = zip("xycs", ((*lead, half), (*lead, half), *shapes), strict=True)
+    found: dict[str, Any] = {name: d.floats(shape, precision) for name, shape in arrays}
+    return found | {"n": {"axis": d.choose((*(-1, len(lead)) * 5, 1))}}
 
 
-def _turned_apart(view: GroupView) -> Iterator[Match]:
-    """``Concat(x1 * c - x2 * s, x2 * c + x1 * s)`` for the halves ``x1`` and ``x2`` of a value"""
-    differences, sums = (by_class(complete_nodes(view, op)) for op in ("Sub", "Add"))
-    pairs = [found for found in pairs_of_features(view) if found[1].handle in differences and found[2].handle in sums]
-    if not pairs:
-        return
-    products = by_class((node, p) for node, (a, b) in complete_nodes(view, "Mul") for p in ((a, b), (b, a)))
-    parts = parts_by_class(view)
-    for node, first, second in pairs:
-        for low, high, c, s in _crossed(products, differences[first.handle], sums[second.handle]):
-            for x, at in whole_features(parts.get(low.handle, ()), parts.get(high.handle, ())):
-                yield Match({"x": x, "c": c, "s": s, "at": at}, node)
-
-
-def _crossed(
-    products: Mapping[int, Sequence[_Pair]], differences: Iterable[_Pair], sums: Sequence[_Pair]
-) -> Iterator[tuple[Ref, Ref, Ref, Ref]]:
-    """``x1``, ``x2``, ``c`` and ``s`` of differences ``x1 * c - x2 * s`` for which there is a sum ``x2 * c + x1 * s``."""
-
-    def is_product(value: Ref, x: Ref, factor: Ref) -> bool:
-        return any(x.handle == y.handle and factor.handle == f.handle for y, f in products.get(value.handle, ()))
-
-    added = [found for a, b in sums for found in ((a, b), (b, a))]
-    for left, right in differences:
-        for (low, c), (high, s) in product(products.get(left.handle, ()), products.get(right.handle, ())):
-            if any(is_product(a, high, c) and is_product(b, low, s) for a, b in added):
-                yield low, high, c, s
-
-
-@group_rule(
-    find=_turned_apart,
-    where=[
-        single_or_half("x"),
-        *stated(
-            "x c s at root",
-            *_OF_PLACES,
-            "an angle for each pair of features: c.shape[-1:] == s.shape[-1:] == (at,) and x.shape[-1:] == (2 * at,)",
-            functions={"sequence_axes": _sequence_axes},
-        ),
-    ],
-    exactness=Exactness.ROUNDING,
-    source="ONNX RotaryEmbedding; Su et al., RoFormer, 2021",
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source=SOURCE, functions=named(heads_apart, side_by_side))
+equation(  # where the halves are those of a value, putting them together cancels
+    "recognise_rotary_embedding_of_halves",
+    "Concat(x * c - y * s, y * c + x * s, **n) == embedded(Concat(x, y, axis=-1), root, (c, s), (c, s))",
+    *_OF_PLACES,
+    "the factors have no more rows than there are places: root.shape == (*x.shape[:-1], 2 * x.shape[-1])",
+    "an angle for each pair of features: x.shape == y.shape and c.shape[-1] == s.shape[-1] == x.shape[-1]",
     sample=_draw_apart,
 )
-def recognise_rotary_embedding_of_halves(m: Match) -> Term:
-    """``Concat(x1 * c - x2 * s, x2 * c + x1 * s) == RotaryEmbedding(x, c, s)`` for the halves ``x1`` and ``x2`` of ``x``."""
-    axis = max(_sequence_axes(m.c, m.s), default=2)
-    return _embedded(m.x, [_table(f, f.shape, f, m.x, axis) for f in (m.c, m.s)], axis)
 
 
 def _draw_transposed(d: Sampler) -> dict[str, Any]:
@@ -345,13 +281,12 @@ def _draw_transposed(d: Sampler) -> dict[str, Any]:
     return {**found, "r": {"interleaved": 1} if d.chance(0.3) else {}}
 
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX RotaryEmbedding: inputs of three axes")
 equation(
     "embed_in_rows",
     """RotaryEmbedding((t := Transpose(x, perm=(0, 2, 1, 3))), c, s, **r)
-       == Transpose(heads_apart(RotaryEmbedding(side_by_side(x), c, s, num_heads=x.shape[2], **r), x), perm=(0, 2, 1, 3))""",
+       == Transpose(heads_apart(RotaryEmbedding(side_by_side(x, x), c, s, num_heads=x.shape[2], **r), x), perm=(0, 2, 1, 3))""",
     "a known number of heads: isinstance(x.shape[2], int)",
-    functions=named(heads_apart, side_by_side),
+    source="ONNX RotaryEmbedding: inputs of three axes",
     sample=_draw_transposed,
 )
 

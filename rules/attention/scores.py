@@ -27,6 +27,9 @@ class Step:
     lead: tuple[Dim, ...] = ()
 
 
+Steps = tuple[Step, ...]
+
+
 @dataclass(frozen=True)
 class Scores:
     """``steps`` applied to the product of ``q`` (..., queries, size) and ``k`` (..., size, keys).
@@ -37,7 +40,7 @@ class Scores:
 
     q: Ref
     k: Ref
-    steps: tuple[Step, ...] = ()
+    steps: Steps = ()
     lead: tuple[Dim, ...] = ()
     product: str = "MatMul"
 
@@ -50,7 +53,7 @@ class Probabilities:
     """``steps`` applied to the softmax of ``scores`` over the keys. ``guarded``: NaN among them was replaced by zero."""
 
     scores: Scores
-    steps: tuple[Step, ...] = ()
+    steps: Steps = ()
     guarded: bool = False
 
 
@@ -59,11 +62,13 @@ def is_number(value: Ref) -> bool:
     return value.is_constant and all(d == 1 for d in value.shape)
 
 
-def is_plain(node: Ref) -> bool:
-    """Whether a node quantises or dequantises in the precision of its scale to the type that its operands say, not by blocks."""
-    return not any(node.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
-
-
 def are_numbers(parameters: Sequence[Ref | None]) -> bool:
     """Whether each parameter is absent or one number known at compile time."""
     return all(p is None or is_number(p) for p in parameters)
+
+
+def quantising(op: str, node: Ref, inputs: Sequence[Ref | None]) -> Steps:
+    """The step that a QuantizeLinear or DequantizeLinear is, if it is by one known scale and zero point, in the precision of the
+    scale, and to the type that its operands say; else none."""
+    states = any(node.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
+    return () if states or inputs[0] is None or not are_numbers(inputs[1:]) else (Step(op, tuple(inputs[1:])),)

@@ -10,21 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, worthwhile
+from eqsat.conditions import constant
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Condition, Ref
+from eqsat.ir.types import DType
+from eqsat.rewrite import Ref
 from eqsat.rules.onnxruntime.parameters import lies_along
 from eqsat.samples import Applied, Sampler, fixed
 
 SOURCE = "contrib operators of ONNX Runtime; Vaswani et al. 2017; Ainslie et al. 2023"
 LARGEST_TRIANGLE = 1 << 22
 """Most elements of a causal mask that is written out as a constant."""
-
-
-def are_known(*extents: Dim) -> bool:
-    return all(isinstance(d, int) for d in extents)
 
 
 def leaves_rows_open(mask: Ref) -> bool:
@@ -60,7 +56,6 @@ def mask_of_scores(d: Sampler, batch: int, heads: int, queries: int, keys: int) 
 equation = Equations(
     __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source=SOURCE, functions=named(lies_along)
 )
-FLOAT32 = worthwhile(Condition("kernels for q, k, v: float32", lambda m: all(m[i].dtype is DType.FLOAT for i in "qkv")))
 
 
 def _biased(d: Sampler) -> dict[str, Any]:

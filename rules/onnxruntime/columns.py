@@ -17,7 +17,8 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.onnxruntime.column_heads import Heads, heads_of_parts
-from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Regions
+from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Pointwise
+from eqsat.rules.quantised.byte_tables import Region
 from eqsat.rules.terms import heads_and_rows_exchanged, reshape, split, transpose
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -25,36 +26,31 @@ TABLE_BYTES = 1 << 20
 _ROOTS = ("QuantizeLinear", "Clip")
 
 
-class _Columns(Regions):
+class _Columns(Pointwise):
     """Values of unsigned bytes that are functions of other ones by column, and the tables of these functions."""
 
     def __init__(self, view: GroupView) -> None:
         super().__init__(view, by_column=True)
-        self._roots: dict[int, dict[int, Ref]] = {}
+        self._roots: dict[int, dict[int, Region]] = {}
         self.sources: dict[int, Ref] = {}
         for op in _ROOTS:
             for node, _ in view.nodes(op):
-                if node.is_constant or not self.reads(node):
-                    continue
-                source = self.source(node)
-                if source is None or source.handle == node.handle or not _is_table_of(source, node):
+                region = None if node.is_constant else self.of(node)
+                if region is None or region.node is None or not _is_table_of(region.source, node):
                     continue
                 if not _is_clipped_behind_movement(view, node):
-                    self.sources.setdefault(source.handle, source)
-                    self._roots.setdefault(source.handle, {}).setdefault(node.handle, node)
+                    self.sources.setdefault(region.source.handle, region.source)
+                    self._roots.setdefault(region.source.handle, {}).setdefault(node.handle, region)
 
-    def farthest(self, source: Ref) -> Ref | None:
+    def farthest(self, source: Ref) -> Region | None:
         """The function of ``source`` with most operators."""
         roots = self._roots.get(source.handle, {}).values()
-        return max(roots, key=lambda root: (self.steps(root), -root.handle), default=None)
+        return max(roots, key=lambda root: (len(root.way), -root.value.handle), default=None)
 
-    def table(self, root: Ref) -> np.ndarray:
-        """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known."""
-        return np.broadcast_to(self.columns(root), (ENTRIES, root.static_shape[-1]))
 
-    def read(self, root: Ref, source: Ref) -> Term:
-        """A function of ``source``, read from its table."""
-        return read_columns(self.table(root), source)
+def _table(root: Region) -> np.ndarray:
+    """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known."""
+    return np.broadcast_to(root.values[0], (ENTRIES, root.value.static_shape[-1]))
 
 
 def _is_clipped_behind_movement(view: GroupView, value: Ref) -> bool:
@@ -152,16 +148,15 @@ def _laid_out(d: Sampler) -> Instance:
 class _Parts:
     """A value, cut along its last axis into parts of ``sizes``, each with a function ``roots``, laid out by ``heads`` if so."""
 
-    columns: _Columns
     value: Ref
     sizes: tuple[int, ...]
-    roots: tuple[Ref, ...]
+    roots: Sequence[Region]
     heads: Heads | None
 
     @cached_property
     def together(self) -> Apply:
         """All functions, of all parts."""
-        table = np.concatenate([self.columns.table(root) for root in self.roots], axis=1)
+        table = np.concatenate([_table(root) for root in self.roots], axis=1)
         if self.heads is None:
             return split(read_columns(table, self.value), self.sizes, self.value.rank - 1)
         *lead, _, count, size = self.heads.viewed
@@ -177,7 +172,7 @@ class _Parts:
     def results(self) -> list[tuple[Ref, int, tuple[int, ...]]]:
         """Each result, the part that it is computed from, and the order of axes in which it reads `together`."""
         if self.heads is None:
-            return [(root, index, tuple(range(root.rank))) for index, root in enumerate(self.roots)]
+            return [(root.value, index, tuple(range(root.value.rank))) for index, root in enumerate(self.roots)]
         perm = self.heads.perm
         laid = enumerate(self.heads.laid)
         return [(node, i, tuple(perm.index(axis) for axis in own)) for i, found in laid for node, own in found]
@@ -202,11 +197,15 @@ def _found(view: GroupView) -> Iterator[Match]:
     for source in columns.sources.values():
         root = columns.farthest(source)
         if root is not None:
-            make = partial(columns.read, root, source)
-            stands = {"joined": source.handle in joined, "computed": root.handle in read | few}
-            bound = {"roots": (root,), "make": make, "steps": columns.steps(root), "columns": columns, **stands}
-            yield Match(bound, root, key=(source.handle, columns.key(root), *stands.values()))
+            stands = {"joined": source.handle in joined, "computed": root.value.handle in read | few}
+            bound = {"roots": (root,), "make": partial(_read, root), "steps": len(root.way), **stands}
+            yield Match(bound, root.value, key=(root.key, *stands.values()))
     yield from _of_parts(view, columns, read)
+
+
+def _read(root: Region) -> Term:
+    """A function of bytes, read from its table."""
+    return read_columns(_table(root), root.source)
 
 
 def _same(value: Ref) -> Term:
@@ -220,12 +219,12 @@ def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Ma
     whole: dict[tuple[int, ...], list[Ref]] = {}
     for value, _, parts, _ in found:
         whole.setdefault(tuple(p.handle for p in parts), []).append(value)
-    shared = {"columns": columns, "steps": math.inf, "joined": False}
+    shared = {"steps": math.inf, "joined": False}
     for value, sizes, parts, _ in found:
         roots = [root for root in map(columns.farthest, parts) if root is not None]
         if len(roots) < len(parts) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
             continue
-        same = whole.get(tuple(r.handle for r in roots), [])
+        same = whole.get(tuple(r.value.handle for r in roots), [])
         tabulated = next((v for v in same if v.handle in read), None)
         if tabulated is not None:  # values with the same parts are the same
             for v in same:
@@ -233,14 +232,16 @@ def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Ma
                     bound = {**shared, "roots": (), "make": partial(_same, tabulated), "computed": False}
                     yield Match(bound, v, key=tabulated)
             continue
-        heads = heads_of_parts(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None
-        together = _Parts(columns, value, sizes, tuple(roots), heads)
+        heads = (
+            heads_of_parts(view, [r.value for r in roots], sizes) if math.prod(value.static_shape[:-2]) == 1 else None
+        )
+        together = _Parts(value, sizes, roots, heads)
         results = together.results()
-        parts_key = (value.handle, sizes, heads, *(columns.key(root) for root in roots))
+        parts_key = (value.handle, sizes, heads, *(root.key for root in roots))
         computed = all(node.handle in done for node, _, order in results if order == tuple(range(len(order))))
         for node, index, order in results:
             make = partial(together.part, index, order)
-            bound = {**shared, "roots": tuple(roots), "make": make, "computed": computed}
+            bound = {**shared, "roots": roots, "make": make, "computed": computed}
             yield Match(bound, node, key=(parts_key, index, order, computed))
 
 
@@ -252,7 +253,7 @@ def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Ma
         worthwhile(Condition("3 operators at least", lambda m: m.steps >= 3)),
         Condition(
             "no rounding on the way moves a result by more than one quantum",
-            lambda m: all(m.columns.is_stable(root) for root in m.roots),
+            lambda m: all(root.is_stable for root in m.roots),
         ),
     ],
     exactness=Exactness.LSB,

@@ -75,19 +75,14 @@ def _product(d: Sampler) -> dict[str, Any]:
     return found | {"x": d.floats((batch, length, other)), "w": d.either(d.floats((other, width)), 0.9)}
 
 
-def _biased(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d)
-    batch, length, width, *_ = found.pop("sizes")
-    bias = d.floats(d.choose(((width,), (width,), (1,), (length, width))))
-    return found | {"x": d.floats((batch, length, width)), "b": d.either(bias, 0.9)}
-
-
-def _turned(d: Sampler) -> dict[str, Any]:
+def _in_rows(d: Sampler) -> dict[str, Any]:
+    """Heads in rows, a bias, and tables by which heads turn, whole ones if they are of even size."""
     found = _drawn(d)
     batch, length, width, _, heads, size = found.pop("sizes")
+    bias = d.floats(d.choose(((width,), (width,), (1,), (length, width))))
     heads, size = (heads, size) if size % 2 == 0 else (width // 2, 2)
     tables = {name: d.floats((batch, length, size // 2)) for name in "cs"}
-    return found | tables | {"x": d.floats((batch, length, width)), "r": {"num_heads": heads}}
+    return found | tables | {"x": d.floats((batch, length, width)), "b": d.either(bias, 0.9), "r": {"num_heads": heads}}
 
 
 def _read(d: Sampler) -> dict[str, Any]:
@@ -112,14 +107,14 @@ equation(
     constant("b"),
     "heads are exchanged: exchanges_heads(t, p, x, y)",
     "a bias along the last axis: lies_along(b, x) and y.shape == x.shape",
-    sample=_biased,
+    sample=_in_rows,
 )
 equation(
     "order_heads_before_rotary_embedding",
     f"{HEADS.format('RotaryEmbedding(x, c, s, num_heads=n, **r)')} == RotaryEmbedding(exchanged(x, t), c, s, num_heads=n, **r)",
     "heads are exchanged: exchanges_heads(t, p, x, y)",
     "whole heads are: y.shape == x.shape and t.shape[4] * n == x.shape[2]",
-    sample=_turned,
+    sample=_in_rows,
 )
 equation(
     "read_heads_in_order_of_weights",

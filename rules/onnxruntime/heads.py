@@ -21,11 +21,6 @@ from eqsat.rules.terms import heads_and_rows_exchanged, int64s, reshape, transpo
 from eqsat.samples import Sampler, fixed
 
 
-def exchanged(rank: int) -> tuple[int, ...]:
-    """The permutation that exchanges heads and rows; none of fewer than three axes."""
-    return heads_and_rows_exchanged(rank) if rank >= 3 else ()
-
-
 def cuts_heads(view: Ref, a: Ref, w: Ref) -> bool:
     """Whether a view (..., rows, heads, size) of ``a @ w`` cuts its columns into heads, and its rows as they are."""
     *lead, heads, size = view.static_shape
@@ -52,7 +47,9 @@ def _leading(a: Ref, view: Ref) -> tuple[int, ...]:
 def heads_of(w: Ref, a: Ref, view: Ref) -> Term:
     """The weights of each head, in matrices of their own."""
     ones = _leading(a, view)
-    return transpose(reshape(w, (*ones, w.static_shape[0], *view.static_shape[-2:])), exchanged(len(ones) + 3))
+    return transpose(
+        reshape(w, (*ones, w.static_shape[0], *view.static_shape[-2:])), heads_and_rows_exchanged(len(ones) + 3)
+    )
 
 
 def for_heads(parameter: Ref, a: Ref, view: Ref) -> Term:
@@ -77,7 +74,12 @@ def points(zero: Ref, scale: Ref) -> Term:
     return literal(np.full(() if scale.type.size == 1 else scale.static_shape, int(zero.low), zero.dtype.numpy))
 
 
-equation = Equations(__name__, domain="com.microsoft", source="block matrices", functions=functions | named(int64s))
+equation = Equations(
+    __name__,
+    domain="com.microsoft",
+    source="block matrices",
+    functions=functions | named(heads_and_rows_exchanged, int64s),
+)
 
 
 def _weights(d: Sampler, inner: int, columns: int) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def _written(d: Sampler) -> dict[str, Any]:
     rows, inner, heads, size, batch = d.extents(5)
     lead = d.choose(((rows,), (1, rows), (batch, rows)))
     viewed = (*(lead if len(lead) > 1 or d.chance() else (1, *lead)), heads, size)
-    perm = exchanged(len(viewed))
+    perm = heads_and_rows_exchanged(len(viewed))
     if d.chance(0.1):
         viewed, perm = (heads, math.prod(lead), size), (1, 0, 2)
     elif d.chance(0.2):
@@ -116,7 +118,7 @@ equation(
     """(m := Transpose(Reshape(QLinearMatMul(a, sa, za, w, sw, zw, sy, zy), shape, **v), perm=p))
        == QLinearMatMul(rows_of(a, v), sa, za, heads_of(w, a, v), for_heads(sw, a, v), for_heads(zw, a, v), sy, zy)""",
     constant("w", "sw", "zw"),
-    "rows and heads are exchanged: p == exchanged(v.rank)",
+    "rows and heads are exchanged: p == heads_and_rows_exchanged(v.rank)",
     "the view cuts columns into heads: cuts_heads(v, a, w)",
     sample=_written,
 )

@@ -13,12 +13,11 @@ is NaN, which has no quantised value, the kernel gives what the bytes say.
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
 from eqsat.conditions import asks, condition, constant, worthwhile
-from eqsat.equations import Equations, form
+from eqsat.equations import Equations, form, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.ir.operators.onnxruntime_quantised import OPERANDS
@@ -33,9 +32,9 @@ from eqsat.rules.onnxruntime.parameters import (
     scalar,
     single_parameters,
 )
-from eqsat.rules.quantised.pairs import BYTES, integer_range, per_tensor, unblocked
+from eqsat.rules.quantised.pairs import BYTES, Step, integer_range, per_tensor, steps
 from eqsat.rules.quantised.recentring import recenter, recentred
-from eqsat.rules.terms import reshape
+from eqsat.rules.terms import by_class, complete_nodes, reshape
 
 _SHORT_OF = 2.0**-14
 """By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
@@ -164,57 +163,43 @@ for _op in OPERANDS:
 _SCALES, _ZEROS = ([f"{kind}{i}" for i in "aby"] for kind in "sz")
 
 
-class Quantised(NamedTuple):
-    """A node that quantises or dequantises: what goes in, and by which parameters."""
-
-    node: Ref
-    value: Ref
-    scale: Ref
-    zero: Ref | None = None
-
-
 def _concatenations(view: GroupView) -> Iterator[Match]:
     """What is quantised behind a Concat of dequantised parts; of each the first integers, of the result's type if some are."""
-    parts: dict[int, list[Quantised]] = {}
-    for node, inputs in view.nodes("DequantizeLinear"):
-        parts.setdefault(node.handle, []).append(Quantised(node, *inputs))  # type: ignore[arg-type]
-    joined: dict[int, tuple[Ref, list[list[Quantised]]]] = {}
-    for node, inputs in view.nodes("Concat"):
-        if all(i is not None and i.handle in parts for i in inputs):
-            joined.setdefault(node.handle, (node, [parts[i.handle] for i in inputs if i is not None]))
-    for node, inputs in view.nodes("QuantizeLinear"):
-        if inputs[0] is not None and inputs[0].handle in joined:
-            whole = Quantised(node, *inputs)  # type: ignore[arg-type]
-            concat, spelled = joined[inputs[0].handle]
-            chosen = [min(p, key=lambda q: q.value.dtype is not node.dtype) for p in spelled]
-            yield Match({"concat": concat, "parts": chosen, "all": (whole, *chosen)}, node)
-
-
-@condition("bytes of one type")
-def one_type(m: Match) -> bool:
-    return m.root.dtype in BYTES and all(p.value.dtype is m.root.dtype for p in m.parts)
-
-
-@worthwhile
-@condition("kernels without blocks, or another precision")
-def undivided(m: Match) -> bool:
-    return unblocked(*(q.node.attributes for q in m["all"]))
+    parts = by_class((part.node, part) for part in steps(view, "DequantizeLinear"))
+    joined: dict[int, tuple[Ref, list[list[Step]]]] = {}
+    for node, inputs in complete_nodes(view, "Concat"):
+        if all(i.handle in parts for i in inputs):
+            joined.setdefault(node.handle, (node, [parts[i.handle] for i in inputs]))
+    for whole in steps(view, "QuantizeLinear"):
+        if whole.value.handle in joined:
+            concat, spelled = joined[whole.value.handle]
+            chosen = [min(p, key=lambda q: q.value.dtype is not whole.node.dtype) for p in spelled]
+            yield Match({"concat": concat, "parts": chosen, "steps": (whole, *chosen)}, whole.node)
 
 
 @worthwhile
 @condition("kernels for positive scales of float32, known zero points", *(Hint(s, **POSITIVE) for s in _SCALES))
 def known(m: Match) -> bool:
-    return all(are_scales(q.scale) and (q.zero is None or q.zero.is_constant) for q in m["all"])
+    return all(are_scales(q.s) and (q.z is None or q.z.is_constant) for q in m.steps)
 
 
 @condition("one scale and zero point each", *(Hint(name, single=True) for name in (*_SCALES, *_ZEROS)))
 def single(m: Match) -> bool:
-    return all(per_tensor(q.scale, q.zero) for q in m["all"])
+    return all(per_tensor(q.s, q.z) for q in m.steps)
 
 
 @group_rule(
     find=_concatenations,
-    where=[one_type, undivided, known, single],
+    where=[
+        *stated(
+            "root parts steps",
+            "bytes of one type: root.dtype in BYTES and all(p.value.dtype is root.dtype for p in parts)",
+            worthwhile("kernels without blocks, or another precision: unblocked(*(q.node.attributes for q in steps))"),
+            functions=functions,
+        ),
+        known,
+        single,
+    ],
     exactness=Exactness.LSB,
     source=SOURCE,
     forms=[form(quantized(f"Concat({dequantized('a')}, {dequantized('b')}, **n)"), constant(*_SCALES, *_ZEROS))],
@@ -222,6 +207,6 @@ def single(m: Match) -> bool:
 )
 def quantise_concatenation(m: Match) -> Term:
     """``Q(Concat(D(a), D(b), ...)) == QLinearConcat(a, b, ...)``."""
-    whole, *parts = [(scalar(q.scale), scalar(q.zero, m.root.dtype)) for q in m["all"]]
+    whole, *parts = [(scalar(q.s), scalar(q.z, m.root.dtype)) for q in m.steps]
     operands = [term for part, own in zip(m.parts, parts, strict=True) for term in (part.value, *own)]
     return apply("com.microsoft::QLinearConcat", *whole, *operands, axis=m.concat.attr("axis") % m.concat.rank)

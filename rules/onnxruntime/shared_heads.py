@@ -17,17 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.conditions import worthwhile
+from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import add, multiply, quotient
 from eqsat.ir.operators.onnxruntime_attention import BLOCK
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
-from eqsat.rules.attention.layout import SWAP, heads_in_rows
+from eqsat.rules.attention.layout import SWAP, has_only, heads_in_rows
 from eqsat.rules.onnxruntime.attention import (
-    FLOAT32,
     LARGEST_TRIANGLE,
     SOURCE,
-    are_known,
     leaves_rows_open,
     mask_of_scores,
     tame,
@@ -75,55 +74,47 @@ def _uses(view: GroupView) -> Iterator[Match]:
             yield Match({**operands, "a": node, "part": part.attr("index") if parts else None}, part)
 
 
-def _total(m: Match) -> Dim:
-    """Stored and new keys; unknown if either is."""
-    extents = (m.k.shape[1], 0 if m.pk is None else m.pk.shape[2])
-    return sum(extents) if are_known(*extents) else "?"
+def total(k: Ref, pk: Ref | None) -> Dim:
+    """Stored and new keys."""
+    return add(k.shape[1], 0 if pk is None else pk.shape[2])
 
 
-def _is_of_all(mask: Ref, queries: Dim, keys: Dim) -> bool:
-    """Whether a mask has four axes, and an element for each query and key."""
-    return mask.rank == 4 and mask.shape[2:] == (queries, keys)
+def is_of_all(mask: Ref | None, queries: Dim, keys: Dim) -> bool:
+    """Whether a mask, if there is one, has four axes, and an element for each query and key."""
+    return mask is None or (mask.rank == 4 and mask.shape[2:] == (queries, keys))
 
 
-def _plain(m: Match) -> bool:
-    given = {"left_window_size": -1, "right_window_size": -1}
-    given |= {"softcap": 0, "qk_matmul_output_mode": 0, "softmax_precision": 0}
-    return m.lengths is None and all(m.a.attr(name, value) == value for name, value in given.items())
-
-
-USED = [
-    FLOAT32,
-    Condition("the result, keys or values", lambda m: m.part in (None, 0, 1, 2)),
-    Condition("neither capped nor in windows, nor of several lengths", _plain),
-]
+NAMES = "q k v mask pk pv lengths a part"
+USED = stated(
+    NAMES,
+    worthwhile("kernels for q, k, v: float32: q.dtype is k.dtype is v.dtype is float32"),
+    "the result, keys or values: part in (None, 0, 1, 2)",
+    "neither capped nor in windows, nor of several lengths: lengths is None and has_only(a, 'is_causal')",
+    functions=named(has_only),
+)
 # --- as GroupQueryAttention
 
-SHARED = [
+SHARED = stated(
+    NAMES,
     *USED,
-    Condition("heads side by side", lambda m: m.q.rank == 3),
-    Condition("as many queries as new keys", lambda m: m.k.shape[:2] == m.q.shape[:2]),
-    Condition(f"heads in blocks of {BLOCK}", lambda m: m.q.static_shape[2] // m.a.attr("q_num_heads") % BLOCK == 0),
-    Condition("with a cache one sequence, or one query of each", lambda m: m.pk is None or 1 in m.q.shape[:2]),
+    "heads side by side: q.rank == 3",
+    "as many queries as new keys: k.shape[:2] == q.shape[:2]",
+    f"heads in blocks of {BLOCK}: q.static_shape[2] // a.attr('q_num_heads') % {BLOCK} == 0",
+    "with a cache one sequence, or one query of each: pk is None or 1 in q.shape[:2]",
     worthwhile(
-        Condition(
-            "causality, shared keys or a cache: without, MultiHeadAttention takes as long, in older releases, too",
-            lambda m: bool(m.a.attr("is_causal", 0)) or m.pk is not None or m.k.shape != m.q.shape,
-        )
+        "causality, shared keys or a cache: without, MultiHeadAttention takes as long, in older releases, too: "
+        "a.attr('is_causal', 0) or pk is not None or k.shape != q.shape"
     ),
-    worthwhile(Condition("sequences of known length", lambda m: are_known(*m.q.shape, _total(m)))),
-    worthwhile(Condition("kernels for values as wide as keys", lambda m: m.v.shape == m.k.shape)),
+    worthwhile("sequences of known length: q.type.is_static and isinstance(total(k, pk), int)"),
+    worthwhile("kernels for values as wide as keys: v.shape == k.shape"),
     worthwhile(
-        Condition(
-            "kernels for masks of floats with four axes, for each query and key",
-            lambda m: m.mask is None or (m.mask.dtype is DType.FLOAT and _is_of_all(m.mask, m.q.shape[1], _total(m))),
-        )
+        "kernels for masks of floats with four axes, for each query and key: "
+        "(mask is None or mask.dtype is float32) and is_of_all(mask, q.shape[1], total(k, pk))"
     ),
-    Condition(
-        "no row of the mask forbids everything",
-        lambda m: m.mask is None or (m.mask.low > -math.inf if m.a.attr("is_causal", 0) else leaves_rows_open(m.mask)),
-    ),
-]
+    "no row of the mask forbids everything: "
+    "mask is None or (mask.low > -inf if a.attr('is_causal', 0) else leaves_rows_open(mask))",
+    functions=named(is_of_all, leaves_rows_open, total),
+)
 
 
 @group_rule(
@@ -133,14 +124,12 @@ def use_group_query_attention(m: Match) -> Apply:
     """``Attention(q, k, v, mask, pk, pv, q_num_heads=n, kv_num_heads=g) == GroupQueryAttention(q, k, v, pk, pv, total - 1, total,
     mask, num_heads=n, kv_num_heads=g)``, with its three outputs, for as many queries as new keys.
     """
-    total = int(_total(m))
-    lengths = literal(np.full(m.q.static_shape[0], total - 1, np.int32))
-    attributes = {"num_heads": m.a.attr("q_num_heads"), "kv_num_heads": m.a.attr("kv_num_heads"), "do_rotary": 0}
-    attributes |= {"causal": m.a.attr("is_causal", 0)} | (
-        {"scale": m.a.attr("scale")} if m.a.attr("scale") is not None else {}
-    )
-    operands = (m.q, m.k, m.v, m.pk, m.pv, lengths, literal(np.int32(total)), None, None, None, m.mask)
-    found = apply("com.microsoft::GroupQueryAttention", *operands, outputs=1 if m.part is None else 3, **attributes)
+    keys = int(total(m.k, m.pk))
+    lengths = literal(np.full(m.q.static_shape[0], keys - 1, np.int32))
+    numbers = {"num_heads": m.a.attr("q_num_heads"), "kv_num_heads": m.a.attr("kv_num_heads")}
+    how = {"do_rotary": 0, "causal": m.a.attr("is_causal", 0), "scale": m.a.attr("scale")}
+    operands = (m.q, m.k, m.v, m.pk, m.pv, lengths, literal(np.int32(keys)), None, None, None, m.mask)
+    found = apply("com.microsoft::GroupQueryAttention", *operands, outputs=1 if m.part is None else 3, **numbers, **how)
     return found if m.part is None else found.output(m.part)
 
 
@@ -232,13 +221,13 @@ def _closed(bias: Term, mask: Ref) -> Term:
 
 ROWS = [
     *USED,
-    worthwhile(Condition("kernels for one batch", lambda m: m.q.shape[0] == m.k.shape[0])),
+    *stated(NAMES, worthwhile("kernels for one batch: q.shape[0] == k.shape[0]")),
     Condition("a mask or causality", lambda m: m.mask is None or not _is_causal(m)),
     worthwhile(Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE)),
     worthwhile(
         Condition(
             "kernels for masks with four axes, for each query and key",
-            lambda m: m.mask is None or _is_of_all(m.mask, _rows(m).queries, _rows(m).keys),
+            lambda m: is_of_all(m.mask, _rows(m).queries, _rows(m).keys),
         )
     ),
     Condition(

@@ -18,33 +18,25 @@ from eqsat.rewrite import Ref, Term, literal
 from eqsat.samples import Sampler, fixed
 
 
+def packed(integers: np.ndarray) -> np.ndarray:
+    """Integers of 4 bits, two in a byte along the last axis, the first one in the low half; a last one alone with a zero. Those
+    with a sign may be of any type, and are 8 larger."""
+    signed = integers.dtype != ml_dtypes.uint4
+    unsigned = (integers.astype(np.int8) + (8 if signed else 0)).astype(np.uint8)
+    even = np.pad(unsigned, [(0, 0)] * (integers.ndim - 1) + [(0, integers.shape[-1] % 2)])
+    return even[..., 0::2] | (even[..., 1::2] << 4)
+
+
 def blocks_of(w: Ref, block: int) -> Term:
-    """Integers of 4 bits in bytes: (columns, blocks, bytes)."""
+    """Weights in bytes: (columns, blocks, bytes)."""
     inner, columns = w.static_shape
-    return literal(_packed(_unsigned(w.elements).T.reshape(columns, inner // block, block)))
+    return literal(packed(w.elements.T.reshape(columns, inner // block, block)))
 
 
 def points_of(z: Ref | None, w: Ref, block: int) -> Term:
     """Zero points in bytes: (columns, bytes)."""
     inner, columns = w.static_shape
-    points = np.zeros((inner // block, columns), w.dtype.numpy) if z is None else z.elements
-    return literal(_packed(_unsigned(points).T))
-
-
-def scales_of(s: Ref) -> Term:
-    return literal(np.ascontiguousarray(s.elements.T))
-
-
-def _unsigned(integers: np.ndarray) -> np.ndarray:
-    signed = integers.dtype in (ml_dtypes.int4, np.int8)
-    return (integers.astype(np.int8) + (8 if signed else 0)).astype(np.uint8)
-
-
-def _packed(integers: np.ndarray) -> np.ndarray:
-    """Two integers of 4 bits in a byte along the last axis, the first one in the low half; a last one alone with a zero."""
-    odd = integers.shape[-1] % 2
-    even = np.pad(integers, [(0, 0)] * (integers.ndim - 1) + [(0, odd)])
-    return even[..., 0::2] | (even[..., 1::2] << 4)
+    return literal(packed(np.zeros((columns, inner // block), w.dtype.numpy) if z is None else z.elements.T))
 
 
 def _draw(d: Sampler) -> dict[str, Any]:
@@ -69,7 +61,7 @@ equation = Equations(__name__, domain="com.microsoft")
 equation(
     "multiply_by_weights_of_four_bits",
     """x @ DequantizeLinear(w, s, *z, axis=i, block_size=b, **n)
-       == com.microsoft.MatMulNBits(x, blocks_of(w, b), scales_of(s), points_of(z, w, b),
+       == com.microsoft.MatMulNBits(x, blocks_of(w, b), number(s.elements.T), points_of(z, w, b),
                                     K=w.shape[0], N=w.shape[1], bits=4, block_size=b, accuracy_level=0)""",
     kernels("x", DType.FLOAT),
     kernels("s", DType.FLOAT),
@@ -85,20 +77,6 @@ equation(
 
 
 # --- bytes of so few bits, in groups that share a scale, as torchao keeps them
-
-
-def groups_of(q: Ref) -> Term:
-    """The integers of (columns, groups, rows) in bytes."""
-    return literal(_packed(_unsigned(q.elements)))
-
-
-def points_of_groups(z: Ref | None) -> Term | None:
-    """Zero points in bytes: (columns, bytes). Without any they are 8, in the kernel as in the integers."""
-    return None if z is None else literal(_packed(_unsigned(z.elements[..., 0].astype(np.int8))))
-
-
-def scales_of_groups(s: Ref) -> Term:
-    return literal(np.ascontiguousarray(s.elements[..., 0]))
 
 
 def are_of_four_bits(z: Ref) -> bool:
@@ -125,15 +103,16 @@ def _draw_groups(d: Sampler, *, of_bytes: bool) -> dict[str, Any]:
     }
 
 
-for suffix, integers, zero in (
-    ("", "Cast(q, **cast)", "None"),
-    ("_with_zero_points", "(Cast(q, **cast) - z)", "z"),
-    ("_with_zero_points_of_bytes", "(Cast(q, **cast) - Cast(z, **wide))", "z"),
+for suffix, integers in (
+    ("", "Cast(q, **cast)"),  # zero points that are absent are 8, in the kernel as in the integers
+    ("_with_zero_points", "(Cast(q, **cast) - z)"),
+    ("_with_zero_points_of_bytes", "(Cast(q, **cast) - Cast(z, **wide))"),
 ):
+    points = "number(packed(z.elements[..., 0]))" if suffix else "None"
     equation(
         f"multiply_by_groups_of_four_bits{suffix}",
         f"""x @ Transpose(Reshape({integers} * s, f, **w), **t)
-            == com.microsoft.MatMulNBits(x, groups_of(q), scales_of_groups(s), points_of_groups({zero}),
+            == com.microsoft.MatMulNBits(x, number(packed(q.elements)), number(s.elements[..., 0]), {points},
                                          K=w.shape[1], N=w.shape[0], bits=4, block_size=q.shape[2], accuracy_level=0)""",
         kernels("x", DType.FLOAT),
         kernels("s", DType.FLOAT),
@@ -141,7 +120,7 @@ for suffix, integers, zero in (
         worthwhile("signed bytes: q.dtype is int8"),
         "of which 4 bits are used: q.low >= -8 and q.high <= 7",
         *(("zero points of 4 bits: are_of_four_bits(z)",) if suffix else ()),
-        f"one scale and zero point a group: q.rank == 3 and {zero if suffix else 's'}.shape == s.shape == (*q.shape[:2], 1)",
+        f"one scale and zero point a group: q.rank == 3 and {'z.shape == ' * bool(suffix)}s.shape == (*q.shape[:2], 1)",
         "groups along the rows: w.shape == (q.shape[0], q.shape[1] * q.shape[2]) and t.attr('perm') == (1, 0)",
         worthwhile("kernels for matrices: x.rank >= 2"),
         worthwhile(

@@ -4,9 +4,11 @@ The chain may fork and join again, quantise on the way, clip, and read constants
 each element of the result follows from one element of one value.
 """
 
-from collections.abc import Iterable, Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.quantised.pairs import BYTES, shorthands, unblocked
-from eqsat.rules.terms import Functions
+from eqsat.rules.terms import Functions, Node
 
 
 def _follows(op: Operator) -> bool:
@@ -30,7 +32,6 @@ def _follows(op: Operator) -> bool:
     return op.traits.operands > 0 and (op.traits.continuous or bool(op.traits.vectors))
 
 
-_LEAST_STEPS = 2
 _ROUNDINGS = 4e-6
 FACTORS = (1.0, 1 + _ROUNDINGS, 1 - _ROUNDINGS)
 """By how much kernels of one operator differ, relative to the result, and more, after the result itself."""
@@ -53,30 +54,101 @@ def quantised(values: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) ->
     return evaluate_operator("QuantizeLinear", Attributes({}), [values, *parameters])[0]
 
 
-def is_stable(table: np.ndarray, moved: Iterable[np.ndarray]) -> bool:
-    """Whether a table of integers is off by one at most where the floats on the way are a little larger or smaller."""
-    return all(np.abs(table.astype(np.int16) - other).max() <= 1 for other in moved)
-
-
-@dataclass(frozen=True)
-class _Function:
-    """What a value is as a function of ``source``: its 256 values, and those when each float is a little larger, or smaller."""
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A value as a function of the bytes ``source``, each element of one: what an e-node makes of operands that are functions of
+    these bytes, too, or constants. Without an e-node it is the bytes themselves."""
 
     source: Ref
-    values: tuple[np.ndarray, np.ndarray, np.ndarray]
-    steps: int
-    quantises: bool
+    node: Node | None = None
+    operands: tuple[Region | Ref | None, ...] = ()
+
+    @property
+    def value(self) -> Ref:
+        """The value itself."""
+        return self.source if self.node is None else self.node[1]
+
+    @cached_property
+    def way(self) -> dict[int, Node]:
+        """The e-nodes from the source to the value, which the function depends on, by class."""
+        found = {h: node for o in self.operands if isinstance(o, Region) for h, node in o.way.items()}
+        return found if self.node is None else {**found, self.value.handle: self.node}
+
+    @property
+    def key(self) -> tuple[int, frozenset[int]]:
+        """What tells functions apart."""
+        return self.source.handle, frozenset(node.enode for _, node, _ in self.way.values())
+
+    @cached_property
+    def values(self) -> Sequence[np.ndarray]:
+        """The value for each byte, in the order of their bits, where each float on the way is multiplied by each of `FACTORS`:
+        (256, 1), or (256, columns) where constants are vectors. Raises `Unmet` where one is too long to be known."""
+        if self.node is None:
+            return [every_byte(self.source.dtype).reshape(-1, 1)] * len(FACTORS)
+        op, node, _ = self.node
+        given = [[_values_of(o, i) for o in self.operands] for i in range(len(FACTORS))]
+        if op == "Reshape":
+            return [x for x, *_ in given if x is not None]
+        found = [evaluate_operator(op, node.attributes, operands)[0] for operands in given]
+        floats = found[0].dtype.kind == "f"
+        return [(x * f).astype(x.dtype, copy=False) if floats else x for x, f in zip(found, FACTORS, strict=True)]
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether the table of integers is off by one at most where the floats on the way are a little larger or smaller."""
+        table, *moved = self.values
+        return all(np.abs(table.astype(np.int16) - other).max() <= 1 for other in moved)
+
+
+def _values_of(operand: Region | Ref | None, index: int) -> np.ndarray | None:
+    if isinstance(operand, Region):
+        return operand.values[index]
+    return None if operand is None else operand.value.reshape(() if operand.type.size == 1 else (-1,))
+
+
+class Regions(Functions[Region]):
+    """Which values are functions of one 8-bit value, element by element."""
+
+    def _identity(self, value: Ref) -> Region | None:
+        return Region(value) if is_bytes(value) else None
+
+    def _applied(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> Region | None:
+        """The operator on what its operands are functions of. Raises `Unmet`."""
+        if not self._is_elementwise(op, node, inputs):
+            return None
+        operands = tuple(x if x is None or x.is_constant else self.of(x) for x in inputs)
+        functions = [o for o in operands if isinstance(o, Region)]
+        if len(functions) < len(variable(inputs)) or len({f.source.handle for f in functions}) != 1:
+            return None
+        return Region(functions[0].source, (op, node, inputs), operands)
+
+    def _is_elementwise(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> bool:
+        """Whether each element of the result depends on one of each operand that varies. Raises `Unmet`."""
+        numbers = all(x.type.size == 1 for x in inputs if x is not None and x.is_constant)
+        return numbers and unblocked(node.attributes) and {x.shape for x in variable(inputs)} == {node.shape}
+
+
+def variable(inputs: tuple[Ref | None, ...]) -> list[Ref]:
+    """The operands that are not known at compile time."""
+    return [x for x in inputs if x is not None and not x.is_constant]
+
+
+def is_bytes(value: Ref) -> bool:
+    try:
+        return not value.is_constant and value.dtype in BYTES
+    except Unmet:
+        return False
 
 
 def _tables(view: GroupView) -> Iterator[Match]:
     """Bytes that are a function of bytes, and of those recentred."""
-    functions = _Functions(view)
+    regions = Regions(view, operators_with(_follows))
     for op in ("QuantizeLinear", "Clip"):
         for node, _ in view.nodes(op):
-            found = functions.of(node) if functions.is_bytes(node) else None
+            found = regions.of(node) if is_bytes(node) else None
             if found is not None:
                 for recentred in (False, True):
-                    yield Match({"function": found, "recentred": recentred}, node)
+                    yield Match({"region": found, "recentred": recentred}, node, key=(found.key, recentred))
 
 
 _D = "DequantizeLinear(q, t, *y, **m)"
@@ -86,12 +158,13 @@ _FORMS = (f"Tanh({_D})", f"Abs({_D} + c)", f"{_D} * Sigmoid({_D})", f"Dequantize
 @group_rule(
     find=_tables,
     where=[
-        worthwhile(Condition("several steps", lambda m: m.function.steps >= _LEAST_STEPS)),
-        worthwhile(Condition("quantised on the way", lambda m: m.function.quantises)),
-        Condition(
-            "roundings on the way move no result by more than a quantum",
-            lambda m: is_stable(m.function.values[0], m.function.values[1:]),
+        worthwhile(Condition("several steps", lambda m: len(m.region.way) > 1)),
+        worthwhile(
+            Condition(
+                "quantised on the way", lambda m: any(op == "QuantizeLinear" for op, _, _ in m.region.way.values())
+            )
         ),
+        Condition("roundings on the way move no result by more than a quantum", lambda m: m.region.is_stable),
     ],
     exactness=Exactness.LSB,
     source="there are 256 cases",
@@ -100,50 +173,7 @@ _FORMS = (f"Tanh({_D})", f"Abs({_D} + c)", f"{_D} * Sigmoid({_D})", f"Dequantize
 )
 def tabulate_function_of_bytes(m: Match) -> Term:
     """``Q(f(D(q))) == ByteTable(q, [Q(f(D(i))) for i in 0 ... 255])`` for elementwise ``f`` of ``q`` and single numbers."""
-    integers, table = m.function.source, m.function.values[0]
+    integers, table = m.region.source, m.region.values[0].reshape(-1)
     if m.recentred:
         return apply(BYTE_TABLE, apply(RECENTER, integers), literal(np.roll(table, 128)))
     return apply(BYTE_TABLE, integers, literal(table))
-
-
-class _Functions(Functions[_Function]):
-    """Which values are functions of one 8-bit value."""
-
-    def __init__(self, view: GroupView) -> None:
-        super().__init__(view, operators_with(_follows))
-
-    def is_bytes(self, value: Ref) -> bool:
-        try:
-            return not value.is_constant and value.dtype in BYTES
-        except Unmet:
-            return False
-
-    def _identity(self, value: Ref) -> _Function | None:
-        if not self.is_bytes(value):
-            return None
-        every = every_byte(value.dtype)
-        return _Function(value, (every, every, every), 0, False)
-
-    def _applied(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> _Function | None:
-        """The operator on what its operands are functions of. Raises `Unmet`."""
-        numbers = all(x.type.size == 1 for x in inputs if x is not None and x.is_constant)
-        if not numbers or not unblocked(node.attributes) or node.shape != self._shape(inputs):
-            return None
-        operands = [None if x is None else x.value.reshape(()) if x.is_constant else self.of(x) for x in inputs]
-        functions = [o for o in operands if isinstance(o, _Function)]
-        varying = [x for x in inputs if x is not None and not x.is_constant]
-        if len(functions) < len(varying) or len({f.source.handle for f in functions}) != 1:
-            return None
-        given = ([o.values[i] if isinstance(o, _Function) else o for o in operands] for i in range(len(FACTORS)))
-        values = [evaluate_operator(op, node.attributes, each)[0] for each in given]
-        if values[0].dtype.kind == "f":
-            values = [(v * f).astype(v.dtype) for v, f in zip(values, FACTORS, strict=True)]
-        steps = 1 + max(f.steps for f in functions)
-        quantises = op == "QuantizeLinear" or any(f.quantises for f in functions)
-        return _Function(functions[0].source, (values[0], values[1], values[2]), steps, quantises)
-
-    @staticmethod
-    def _shape(inputs: tuple[Ref | None, ...]) -> Any:
-        """The shape of the operands that vary: there is no enlarging by a constant if it is that of the result."""
-        shapes = {x.shape for x in inputs if x is not None and not x.is_constant}
-        return shapes.pop() if len(shapes) == 1 else None

@@ -115,6 +115,10 @@ def test_rules_of_a_file_are_known_afterwards(file: Path) -> None:
             _equation(f"Concat({'x, ' * 33}axis=0) == Tile(x, 33)"),
             r"Concat has over 32 inputs; write a rule over groups \(`group_rule`\)",
         ),
+        (
+            _equation("TopK(x, k, outputs=2) == TopK(x, k, largest=0, outputs=2)"),
+            r"TopK has several outputs, which nothing compares: name one, by `\[0\]` behind it",
+        ),
         (_equation("Relu(Relu(x)) == Relu(x, axis=1)"), "Relu has no attribute 'axis'; it has none"),
     ],
 )

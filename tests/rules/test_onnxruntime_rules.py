@@ -14,8 +14,11 @@ from onnxruntime_programs import PROGRAMS, dequantized, float_block, integer_lay
 import eqsat
 from eqsat.backends.onnx_file import to_model
 from eqsat.backends.onnxruntime import Session
+from eqsat.egraph.encode import encode
+from eqsat.egraph.saturate import Limits, saturate
 from eqsat.ir.build import GraphBuilder
 from eqsat.options import Options
+from eqsat.rewrite import find_rule
 
 
 def _assert_verified(result: Any) -> None:
@@ -285,3 +288,13 @@ def test_attention_on_stored_keys_asks_for_all_keys_and_values() -> None:
     assert (attention.op, len(attention.inputs)) == ("MultiHeadAttention", 8)
     assert all(attention.outputs)
     _assert_verified(result)
+
+
+def test_attention_without_a_scale_is_written_without_one() -> None:
+    """The rule stated none, and such a file could not be written."""
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (1, n, 32)) for name, n in zip("qkv", (5, 7, 7), strict=True))
+    encoding = encode(b.finish({"y": b.op("Attention", q, k, v, q_num_heads=4, kv_num_heads=4)}))
+    saturate(encoding.egraph, [find_rule("use_multi_head_attention")], Limits(), literals=True)
+    (found,) = (node for node in encoding.egraph.nodes if node.op.endswith("MultiHeadAttention"))
+    assert dict(found.attributes) == {"num_heads": 4}
