@@ -35,13 +35,21 @@ class Schema:
 
 
 @cache
-def schema_of(op: str, opset: int) -> Schema | None:
-    """The schema of an operator that holds at ``opset``, deprecated or not; ``None`` if there is none."""
+def declaration(op: str, opset: int) -> Any:
+    """The schema of the onnx package that holds at ``opset``, deprecated or not; ``None`` if there is none."""
     import onnx
 
     try:
-        found = onnx.defs.get_schema(op, opset, "")
+        return onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def schema_of(op: str, opset: int) -> Schema | None:
+    """What `declaration` says, in types of our own, which are faster to ask."""
+    found = declaration(op, opset)
+    if found is None:
         return None
     declared: dict[str, Any] = dict(found.attributes)
     return Schema(

@@ -52,6 +52,12 @@ def bodies_in(graph: Any) -> Iterator[Any]:
                 yield from bodies_in(body)
 
 
+def nodes_in(graph: Any) -> Iterator[Any]:
+    """Every node of a ``GraphProto`` or ``FunctionProto``, those in bodies included."""
+    for part in (graph, *bodies_in(graph)):
+        yield from part.node
+
+
 def rename_captures(body: Any, renamed: Mapping[str, str], taken: set[str]) -> None:
     """Renames what ``body`` captures, in place, and whatever it defines itself under a name in ``taken``."""
     own = locals_of(body)

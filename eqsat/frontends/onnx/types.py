@@ -12,7 +12,8 @@ from eqsat.frontends.onnx.subgraphs import bodies_in
 from eqsat.ir.extents import substitute
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, fresh_symbol
 from eqsat.ir.normal_form import symbol
-from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
+from eqsat.ir.schema_operator import from_type_proto, to_type_proto
+from eqsat.ir.types import Dim, DType, Type
 
 _CODES = {int(d) for d in DType}
 
@@ -39,28 +40,10 @@ class Symbols:
 
 
 def read_type(proto: Any, symbols: Symbols, where: str) -> Type:
-    """The type a ``TypeProto`` describes. Unknown if it says nothing."""
-    kind = proto.WhichOneof("value")
-    if kind is None:
-        return UNKNOWN
-    if kind != "tensor_type":
-        return OpaqueType(proto.SerializeToString(deterministic=True))
-    tensor = proto.tensor_type
-    if tensor.elem_type not in _CODES:
-        raise ModelError(f"{where}: unknown element type {tensor.elem_type}")
-    if not tensor.HasField("shape"):
-        return TensorType(DType(tensor.elem_type), None)
-    return TensorType(DType(tensor.elem_type), tuple(_read_dim(d, symbols) for d in tensor.shape.dim))
-
-
-def _read_dim(proto: Any, symbols: Symbols) -> Dim:
-    kind = proto.WhichOneof("value")
-    if kind == "dim_value":
-        # Exporters write 0 or -1 for "any extent" of an input, and ONNX Runtime takes negative ones so.
-        return proto.dim_value if proto.dim_value >= 0 else fresh_symbol()
-    if kind == "dim_param" and proto.dim_param and isinstance(proto.dim_param, str):
-        return symbols.read(proto.dim_param)
-    return fresh_symbol()
+    """The type a ``TypeProto`` of a file describes. Raises `ModelError` for an element type that does not exist."""
+    if proto.tensor_type.elem_type not in _CODES:
+        raise ModelError(f"{where}: unknown element type {proto.tensor_type.elem_type}")
+    return from_type_proto(proto, symbols.read)
 
 
 def symbols_of(infos: Iterable[Any]) -> list[str]:
@@ -131,8 +114,6 @@ def infer_at_opset(
     """Types of a node's outputs by its schema at ``opset``, as far as the ONNX package can tell."""
     import onnx
     from onnx import helper, numpy_helper, shape_inference
-
-    from eqsat.ir.schema_operator import to_type_proto
 
     try:
         schema = onnx.defs.get_schema(proto.op_type, opset, "")
