@@ -121,7 +121,6 @@ def default_of_schema(key: str, name: str) -> Any:
 
 
 def to_type_proto(type: Type) -> onnx.TypeProto:
-    """The ``TypeProto`` of a type."""
     proto = onnx.TypeProto()
     if isinstance(type, OpaqueType):
         proto.ParseFromString(type.proto)

@@ -79,7 +79,6 @@ def _inlined_from_outside(model: Any, called: dict[FunctionId, set[FunctionId]])
 
 
 def _with_functions(model: Any, functions: list[Any]) -> Any:
-    """``model`` with other functions."""
     kept = [copy_of(f) for f in functions]
     changed = type(model)()
     changed.CopyFrom(model)

@@ -15,7 +15,7 @@ from eqsat.frontends.onnx.subgraphs import captures_of
 from eqsat.frontends.onnx.tensors import ExternalFiles
 from eqsat.frontends.onnx.types import infer_at_opset
 from eqsat.frontends.onnx.validity import check_node
-from eqsat.frontends.onnx.versions import Refusal, upgrade
+from eqsat.frontends.onnx.versions.steps import Refusal, upgrade
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name

@@ -28,16 +28,6 @@ def _variance(site: Site) -> Any:
     return site.op("ReduceMean", site.op("Mul", deviation, deviation), *given, keepdims=int(site.attributes.keepdims))
 
 
-@reads("nn.softmax")
-def _softmax(site: Site) -> Any:
-    return site.op("Softmax", site.operands[0], axis=int(site.attributes.axis))
-
-
-@reads("nn.log_softmax")
-def _log_softmax(site: Site) -> Any:
-    return site.op("LogSoftmax", site.operands[0], axis=int(site.attributes.axis))
-
-
 @reads("nn.layer_norm")
 def _layer_norm(site: Site) -> Any:
     axes = sorted(a % site.rank for a in integers(site.attributes.axes))

@@ -23,7 +23,6 @@ from eqsat.ir.operators.elementwise import (
     narrow,
     unary,
     wide,
-    wide_unary,
 )
 from eqsat.ir.traits import EVERY, VARIADIC, Traits
 from eqsat.ir.types import TensorType, Type
@@ -205,4 +204,4 @@ for _name, _approximate, _traits in (
     ("Acosh", np.arccosh, function(**_RISES)),
     ("Atanh", np.arctanh, function(**_RISES)),
 ):
-    define_elementwise(_name, wide_unary(_approximate), traits=_traits)
+    define_elementwise(_name, unary(_approximate), traits=_traits)

@@ -13,6 +13,7 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count
+from eqsat.ir.operators.elementwise import infer_same
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
@@ -30,6 +31,19 @@ def heads_apart(b: GraphBuilder, value: str, heads: int, width: int) -> str:
     """``[batch, sequence, heads * size]`` as ``[batch, heads, sequence, size]``."""
     split = b.op("Reshape", value, b.constant([0, 0, heads, width // heads], "int64"))
     return b.op("Transpose", split, perm=(0, 2, 1, 3))
+
+
+def scaled_scores(b: GraphBuilder, attributes: Attributes, queries: str, keys: str, size: int) -> str:
+    """``scale * Q K^T``, by the root of the size of a head unless a scale is given."""
+    scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(size)
+    scores = b.op("MatMul", queries, b.op("Transpose", keys, perm=(0, 1, 3, 2)))
+    return b.op("Mul", scores, b.constant(scale, b.type_of(scores).dtype))
+
+
+def mixed_values(b: GraphBuilder, scores: str, values: str, width: int) -> str:
+    """``softmax(scores) V``, heads side by side again."""
+    found = b.op("MatMul", b.op("Softmax", scores, axis=-1), values)
+    return b.op("Reshape", b.op("Transpose", found, perm=(0, 2, 1, 3)), b.constant([0, 0, width], "int64"))
 
 
 _STORES = (1, 2)
@@ -59,14 +73,10 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
         operands.append(heads_apart(b, value or "", heads, width))
     if stored[0]:
         operands[1:] = [b.op("Concat", past, new, axis=2) for past, new in zip(stored, operands[1:], strict=True)]
-    scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
-    scores = b.op("MatMul", operands[0], b.op("Transpose", operands[1], perm=(0, 1, 3, 2)))
-    scores = b.op("Mul", scores, b.constant(np.asarray(scale, b.type_of(scores).dtype.numpy)))
+    scores = scaled_scores(b, attributes, operands[0], operands[1], widths[0] // heads)
     if given[5]:
         scores = b.op("Add", scores, given[5])
-    found = b.op("MatMul", b.op("Softmax", scores, axis=-1), operands[2])
-    joined = b.op("Transpose", found, perm=(0, 2, 1, 3))
-    return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64")), *operands[1:]]
+    return [mixed_values(b, scores, operands[2], widths[2]), *operands[1:]]
 
 
 define_composite(
@@ -119,12 +129,8 @@ def _heads_of_tables(b: Any, x: str | None, table: str | None) -> int:
     return width // (2 * angles) if known and width % (2 * angles) == 0 else 0
 
 
-def _like_first(app: Application) -> tuple[Type, ...]:
-    return (app.tensor(0),)
-
-
 ROTARY = "com.microsoft::RotaryEmbedding"
-define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, outline=_like_first)
+define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, outline=infer_same)
 
 
 # --- heads that share keys and values, and a cache -------------------------------------------------------------------

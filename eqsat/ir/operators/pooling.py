@@ -9,7 +9,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count, format_shape
-from eqsat.ir.operators.elementwise import defines, narrow, wide
+from eqsat.ir.operators.elementwise import defines, input_flops, narrow, wide
 from eqsat.ir.operators.windows import Window
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
@@ -94,17 +94,13 @@ def _infer_global(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (*x.shape[:2], *(1,) * (len(x.shape) - 2))),)
 
 
-def _input_flops(app: Application, outputs: Sequence[Type]) -> float:
-    return count(app.types[0])
-
-
-@defines("GlobalAveragePool", infer=_infer_global, flops=_input_flops, traits=_AVERAGE, kind=Kind.REDUCTION)
+@defines("GlobalAveragePool", infer=_infer_global, flops=input_flops, traits=_AVERAGE, kind=Kind.REDUCTION)
 def _global_average(attributes: Attributes, x: Any) -> Any:
     """Mean over all positions of each channel."""
     return narrow(wide(x).mean(axis=tuple(range(2, x.ndim)), keepdims=True), x)
 
 
-@defines("GlobalMaxPool", infer=_infer_global, flops=_input_flops, bit_exact=True, traits=_LARGEST, kind=Kind.REDUCTION)
+@defines("GlobalMaxPool", infer=_infer_global, flops=input_flops, bit_exact=True, traits=_LARGEST, kind=Kind.REDUCTION)
 def _global_max(attributes: Attributes, x: Any) -> Any:
     """Largest element over all positions of each channel."""
     return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)

@@ -62,15 +62,14 @@ class Window:
 
     def output(self, app: Application, axis: int, d: Dim) -> Dim:
         """Number of windows along an axis of extent ``d``."""
-        stride = self.strides[axis]
         if not isinstance(d, int):
             begin, end = self.pads[axis], self.pads[axis + len(self.kernel)]
-            same = self.auto_pad.startswith("SAME") or begin + end == self.reach(axis) - 1
-            if same and stride == 1:
-                return d
-            if self.auto_pad != "NOTSET" or self.ceil:
+            stride, reach = self.strides[axis], self.reach(axis)
+            if self.auto_pad.startswith("SAME"):
+                return floor_divide(add(d, stride - 1), stride)
+            if self.ceil and (stride > 1 or end >= reach):
                 return fresh_symbol()
-            return add(floor_divide(add(d, begin + end - self.reach(axis)), stride), 1)
+            return add(floor_divide(add(d, begin + end - reach), stride), 1)
         number = self.windows(axis, d)
         if number < 1:
             begin, end = self.border(axis, d)
