@@ -48,22 +48,19 @@ def read_type(proto: Any, symbols: Symbols, where: str) -> Type:
 
 def symbols_of(infos: Iterable[Any]) -> list[str]:
     """Symbolic dimensions of ``ValueInfoProto`` messages, in order of appearance."""
-    found: dict[str, None] = {}
-    for info in infos:
-        if info.type.WhichOneof("value") == "tensor_type":
-            for dim in info.type.tensor_type.shape.dim:
-                if dim.WhichOneof("value") == "dim_param" and dim.dim_param:
-                    found[dim.dim_param] = None
-    return list(found)
+    return list(dict.fromkeys(dim.dim_param for info in infos for dim in _dims(info) if dim.dim_param))
+
+
+def _dims(info: Any) -> Sequence[Any]:
+    """The extents that a ``ValueInfoProto`` states."""
+    return info.type.tensor_type.shape.dim if info.type.WhichOneof("value") == "tensor_type" else ()
 
 
 def name_dims(graph: Any) -> None:
     """Names the extents of inputs that have neither number nor name, in place: ``mask.1`` is the one of axis 1 of ``mask``."""
     taken = set(symbols_of([*graph.input, *graph.output, *graph.value_info]))
     for info in graph.input:
-        if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
-            continue
-        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+        for axis, dim in enumerate(_dims(info)):
             unnamed = not dim.dim_param if dim.WhichOneof("value") != "dim_value" else dim.dim_value < 0
             if unnamed:
                 name = f"{info.name}.{axis}"
@@ -95,14 +92,13 @@ def check_dims(dims: Mapping[str, Dim], graph: Any) -> None:
 
 def fix_dims(info: Any, dims: Mapping[str, Dim]) -> None:
     """Replaces symbols in a ``ValueInfoProto``, in place."""
-    if info.type.WhichOneof("value") == "tensor_type":
-        for dim in info.type.tensor_type.shape.dim:
-            if dim.WhichOneof("value") == "dim_param" and dim.dim_param in dims:
-                found = dims[dim.dim_param]
-                if isinstance(found, str):
-                    dim.dim_param = found
-                else:
-                    dim.dim_value = found
+    for dim in _dims(info):
+        if dim.dim_param in dims:
+            found = dims[dim.dim_param]
+            if isinstance(found, str):
+                dim.dim_param = found
+            else:
+                dim.dim_value = found
 
 
 # --- values whose nodes are not read ---------------------------------------------------------------------------------
