@@ -15,7 +15,7 @@ from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import defines, narrow, wide
-from eqsat.ir.operators.windows import Window
+from eqsat.ir.operators.windows import Window, spatial_rank
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import DType, Shape, TensorType, Type
 
@@ -32,9 +32,7 @@ def convolution_shape(app: Application, x: Shape | None, w: Shape | None) -> Sha
     """``[N, M, ...]`` for an input ``[N, C, ...]`` and weights ``[M, C/group, ...]``."""
     if x is None:
         return None
-    rank = len(x) - 2
-    if rank < 1:
-        raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(x)}")
+    rank = spatial_rank(app, x)
     group = app.attr("group", 1)
     kernel: Any = app.attr("kernel_shape")
     if w is not None:

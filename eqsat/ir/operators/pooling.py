@@ -8,9 +8,9 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.dims import count, format_shape
+from eqsat.ir.operators.dims import count
 from eqsat.ir.operators.elementwise import defines, input_flops, narrow, wide
-from eqsat.ir.operators.windows import Window
+from eqsat.ir.operators.windows import Window, spatial_rank
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -22,11 +22,8 @@ def _infer_pool(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
     shape = x.shape
     if shape is not None:
-        rank = len(shape) - 2
-        if rank < 1:
-            raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(shape)}")
         window = Window.of(app.attributes, app.attr("kernel_shape", ()))
-        window.check(app, rank)
+        window.check(app, spatial_rank(app, shape))
         shape = (*shape[:2], *[window.output(app, i, d) for i, d in enumerate(shape[2:])])
     return (TensorType(x.dtype, shape), TensorType(DType.INT64, shape))[: max(app.outputs, 1)]
 

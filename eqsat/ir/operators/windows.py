@@ -16,7 +16,15 @@ from eqsat.ir.extents import add, floor_divide
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
-from eqsat.ir.types import Dim
+from eqsat.ir.operators.dims import format_shape
+from eqsat.ir.types import Dim, Shape
+
+
+def spatial_rank(app: Application, shape: Shape) -> int:
+    """Number of spatial axes of an image, signal or volume. Raises `ShapeError` unless there is one."""
+    if len(shape) < 3:
+        raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(shape)}")
+    return len(shape) - 2
 
 
 @dataclass(frozen=True, slots=True)

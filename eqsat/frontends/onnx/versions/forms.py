@@ -28,13 +28,13 @@ def _listed(node: Node, index: int, values: Values) -> tuple[Any, ...] | None:
 
 
 def lists_to_inputs(*attributes: str, dtype: DType = DType.INT64) -> Change:
-    """Attributes that became the inputs from 1 on; empty ones are absent."""
+    """Attributes that became the inputs from 1 on, a number one of one element; empty ones are absent."""
 
     def up(node: Node, values: Values) -> Node:
         inputs, stem = [node.inputs[0]], node.outputs[0] or node.name
         for name in attributes:
-            found = node.attributes.get(name)
-            inputs.append(values.add_constant(np.array(found, dtype.numpy), f"{stem}_{name}") if found else "")
+            found = np.atleast_1d(node.attributes.get(name, ())).astype(dtype.numpy)
+            inputs.append(values.add_constant(found, f"{stem}_{name}") if found.size else "")
         return set_attributes(set_inputs(node, inputs), **dict.fromkeys(attributes))
 
     return up
@@ -152,17 +152,12 @@ add_step("Slice", 10, lists_to_inputs("starts", "ends", "axes"), _slice_down)
 add_step("Slice", 11, unchanged, _slice_axes_from_front, additive=True)
 
 
-def _top_k_up(node: Node, values: Values) -> Node:
-    name = values.add_constant(np.array([node.attributes.get("k", 1)], np.int64), f"{node.outputs[0] or node.name}_k")
-    return set_attributes(set_inputs(node, [node.inputs[0], name]), k=None)
-
-
 def _top_k_down(node: Node, values: Values) -> Node | None:
     found = _listed(node, 1, values)
     return None if found is None else set_attributes(set_inputs(node, node.inputs[:1]), k=found[0])
 
 
-add_step("TopK", 10, _top_k_up, _top_k_down)
+add_step("TopK", 10, lists_to_inputs("k"), _top_k_down)
 
 
 def _dft_up(node: Node, values: Values) -> Node:
