@@ -160,8 +160,7 @@ def _attention(
         bias = _bias(attributes, mask, lengths, capped, past)
         biased = capped + bias
         x = biased.astype(np.float64) if attributes.get("softmax_precision", 0) == DType.DOUBLE else biased
-        largest = x.max(axis=-1, keepdims=True) if x.shape[-1] else np.zeros((*x.shape[:-1], 1), x.dtype)
-        e = np.exp(x - largest)
+        e = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
         chances = np.where(_nowhere(bias), 0, e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
         y = np.matmul(chances.astype(raw.dtype), wide(v))
     shown = (raw, capped, biased, chances)[attributes.get("qk_matmul_output_mode", 0)]

@@ -74,13 +74,8 @@ def _mean(x: np.ndarray, axes: tuple[int, ...]) -> Any:
 
 def _extremum(of: Callable[..., Any], lowest: bool) -> Reduce:
     def reduce(x: np.ndarray, axes: tuple[int, ...]) -> Any:
-        if x.dtype == np.bool_:
-            return of(x, axis=axes, initial=lowest)
-        if any(x.shape[a] == 0 for a in axes):
-            bounds = np.iinfo(x.dtype) if x.dtype.kind in "iu" else None
-            edge = (bounds.max if lowest else bounds.min) if bounds else (np.inf if lowest else -np.inf)
-            return of(x, axis=axes, initial=edge)
-        return of(x, axis=axes)
+        ends = (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max) if x.dtype.kind in "iu" else (-np.inf, np.inf)
+        return of(x, axis=axes, initial=lowest if x.dtype == np.bool_ else ends[lowest])
 
     return reduce
 
