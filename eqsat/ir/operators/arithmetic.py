@@ -88,10 +88,8 @@ def _clip(attributes: Attributes, x: Any, low: Any = None, high: Any = None) -> 
 
 def _infer_clip(app: Application) -> tuple[Type, ...]:
     for i in (1, 2):
-        if app.has(i):
-            bound = app.tensor(i)
-            if bound.shape is not None and bound.shape not in ((), (1,)):
-                raise app.fail("bounds must be scalars")
+        if app.has(i) and app.shape(i) not in (None, (), (1,)):
+            raise app.fail("bounds must be scalars")
     return (app.tensor(0),)
 
 
