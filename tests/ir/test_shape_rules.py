@@ -147,6 +147,7 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Conv", (1, 3, "h"), (8, 3, 3), auto_pad="SAME_LOWER", strides=(2,)), "float32[1, 8, floordiv(h + 1, 2)]"),
     (_apply("Conv", (1, 3, "h"), (8, 3, 3), auto_pad="VALID", strides=(2,)), "float32[1, 8, floordiv(h + 1, 2) - 1]"),
     (_apply("ConvTranspose", (1, 3, "h"), (3, 2, 3), auto_pad="SAME_UPPER", strides=(2,)), "float32[1, 2, 2*h]"),
+    (_apply("ConvTranspose", (1, 3, "h"), (3, 2, 1), auto_pad="SAME_UPPER", strides=(2,)), "float32[1, 2, ?]"),
     (_apply("ConvTranspose", (1, 3, "h"), (3, 2, 3), auto_pad="VALID", strides=(2,)), "float32[1, 2, 2*h + 1]"),
     (_apply("ConvTranspose", ("n", 3, 4), (3, 2, 2), strides=(2,)), "float32[n, 2, 8]"),
     (_apply("MaxPool", ("n", "c", 7), kernel_shape=(2,), strides=(2,), ceil_mode=1), "float32[n, c, 4]"),

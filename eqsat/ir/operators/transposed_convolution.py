@@ -7,6 +7,7 @@ import numpy as np
 
 from eqsat.ir.extents import add, multiply, subtract
 from eqsat.ir.graph import Attributes
+from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.convolution import along_channels, convolution_flops
 from eqsat.ir.operators.dims import check_vector, common_dtype, format_shape, unknown_dims
@@ -41,7 +42,11 @@ def _output(window: Window, app: Application, axis: int, d: Dim) -> Dim:
     if wanted is not None:
         return wanted[len(wanted) - len(window.kernel) + axis]
     if window.auto_pad.startswith("SAME"):
-        return multiply(d, window.strides[axis])
+        stride = window.strides[axis]
+        undisputed = (
+            isinstance(d, int) or window.reach(axis) >= stride
+        )  # ONNX Runtime pads nothing where there are gaps
+        return multiply(d, stride) if undisputed else fresh_symbol()
     before, after = window.pads[axis], window.pads[axis + len(window.kernel)]
     found = subtract(_full_extent(window, app.attributes, axis, d), before + after)
     if isinstance(found, int) and found < 0:

@@ -74,7 +74,10 @@ class Window:
             begin, end = self.pads[axis], self.pads[axis + len(self.kernel)]
             stride, reach = self.strides[axis], self.reach(axis)
             if self.auto_pad.startswith("SAME"):
-                return floor_divide(add(d, stride - 1), stride)
+                undisputed = (
+                    stride == 1 or self.dilations[axis] == 1
+                )  # ONNX Runtime pads pools as if nothing were dilated
+                return floor_divide(add(d, stride - 1), stride) if undisputed else fresh_symbol()
             if self.ceil and (stride > 1 or end >= reach):
                 return fresh_symbol()
             return add(floor_divide(add(d, begin + end - reach), stride), 1)
