@@ -13,7 +13,7 @@ from typing import Any
 
 from eqsat.errors import OptionError, choices, nearest
 from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope
-from eqsat.frontends.onnx.versions import OLDEST, first_version
+from eqsat.frontends.onnx.versions.steps import OLDEST, first_version
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import OPSET, operator, split_key, traits_of
 from eqsat.ir.types import TensorType, Type

@@ -13,7 +13,7 @@ from eqsat.backends.openvino_form import for_openvino
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.subgraphs import bodies_in
-from eqsat.frontends.onnx.versions import (
+from eqsat.frontends.onnx.versions.steps import (
     OLDEST,
     Refusal,
     downgrade,

@@ -8,7 +8,7 @@ from eqsat.backends.onnx_form import written
 from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
-from eqsat.frontends.onnx.versions import first_version
+from eqsat.frontends.onnx.versions.steps import first_version
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import Type
 

@@ -13,8 +13,9 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, bodies_of
 from eqsat.ir.operator import domain_in_files
+from eqsat.ir.schema_operator import to_type_proto
 from eqsat.ir.schemas import schema_of
-from eqsat.ir.types import DType, OpaqueType, TensorType, Type
+from eqsat.ir.types import DType, TensorType, Type
 
 _KIND = onnx.AttributeProto
 
@@ -153,19 +154,12 @@ def tensor_bytes(constant: Constant) -> memoryview:
 
 def write_type(type: Type) -> onnx.TypeProto:
     """The ``TypeProto`` of a type. Extents about which nothing is known stay nameless."""
-    proto = onnx.TypeProto()
-    if isinstance(type, OpaqueType):
-        proto.ParseFromString(type.proto)
-    elif type.dtype is not DType.UNDEFINED:
-        proto.tensor_type.elem_type = int(type.dtype)
-        if type.shape is not None:
-            proto.tensor_type.shape.SetInParent()
-            for extent in type.shape:
-                dim = proto.tensor_type.shape.dim.add()
-                if isinstance(extent, int):
-                    dim.dim_value = extent
-                elif not is_nameless(extent):
-                    dim.dim_param = extent
+    if isinstance(type, TensorType) and type.dtype is DType.UNDEFINED:
+        return onnx.TypeProto()
+    proto = to_type_proto(type)
+    for dim in proto.tensor_type.shape.dim:
+        if is_nameless(dim.dim_param):
+            dim.ClearField("dim_param")
     return proto
 
 

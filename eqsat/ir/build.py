@@ -1,6 +1,7 @@
 """Building graphs in Python, without a file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import index
 from types import MappingProxyType
 from typing import Any
@@ -42,8 +43,7 @@ class GraphBuilder:
         Extents are whole numbers that are not negative, or names. Raises `ModelError` for others, for an element type that does
         not exist, and for a name that is taken.
         """
-        if name in self._types:
-            raise ModelError(f"value {name!r} is declared twice")
+        self._check_free(name)
         try:
             found = DType.of(dtype)
         except (TypeError, KeyError):
@@ -57,8 +57,12 @@ class GraphBuilder:
         return name
 
     def constant(self, value: Any, dtype: DType | str | None = None, name: str | None = None) -> str:
-        """Adds a constant (anything `numpy.asarray` takes, or a `Constant`) and returns its name."""
+        """Adds a constant (anything `numpy.asarray` takes, or a `Constant`) and returns its name.
+
+        Raises `ModelError` for a name that is taken.
+        """
         name = name or self._name("c")
+        self._check_free(name)
         self._constants[name] = value if isinstance(value, Constant) else Constant.of(value, dtype)
         return name
 
@@ -123,21 +127,16 @@ class GraphBuilder:
             for name, value in outputs.items():
                 if name == value:
                     continue
+                self._types[name] = self.type_of(value)
                 if value in renamed or value in self._inputs or value in self._constants or value in outputs:
                     aliases.append(Node("Identity", (renamed.get(value, value),), (name,)))
-                    self._types[name] = self.type_of(value)
                 else:
-                    self._types[name] = self.type_of(value)
                     renamed[value] = name
         nodes = [
-            Node(
-                n.op,
-                tuple(renamed.get(i, i) for i in n.inputs),
-                tuple(renamed.get(o, o) for o in n.outputs),
-                n.attributes,
-                n.domain,
-                n.name,
-                n.opaque,
+            replace(
+                n,
+                inputs=tuple(renamed.get(i, i) for i in n.inputs),
+                outputs=tuple(renamed.get(o, o) for o in n.outputs),
             )
             for n in self._nodes
         ] + aliases
@@ -153,9 +152,16 @@ class GraphBuilder:
         graph.check()
         return graph
 
+    def _check_free(self, name: str) -> None:
+        if name in self._types or name in self._constants:
+            raise ModelError(f"value {name!r} is declared twice")
+
     def _name(self, stem: str) -> str:
-        self._fresh += 1
-        return f"{stem}_{self._fresh}"
+        while True:
+            self._fresh += 1
+            name = f"{stem}_{self._fresh}"
+            if name not in self._types and name not in self._constants:
+                return name
 
 
 def _extent(name: str, dim: Any) -> Dim:

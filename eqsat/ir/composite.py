@@ -4,7 +4,7 @@ A fused operator of a runtime (``com.microsoft::...``), or one of our own that n
 meaning once: how to build its outputs from operators of the default domain. Types and values follow from that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -121,11 +121,8 @@ def expanded(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) ->
     types, constants = dict(graph.types), dict(graph.constants)
     taken = {*types, *constants, *graph.inputs}
     for node in graph.nodes:
-        if not _is_composite(node) or keep(node):
-            nodes.append(node)
-            continue
-        for part in _parts(graph, node, types, constants, taken):
-            nodes.extend([part] if not _is_composite(part) else _parts(graph, part, types, constants, taken))
+        spelled = _is_composite(node) and not keep(node)
+        nodes.extend(_parts(node, types, constants, taken) if spelled else [node])
     return replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
 
 
@@ -134,9 +131,8 @@ def _is_composite(node: Node) -> bool:
     return definition is not None and definition.expand is not None
 
 
-def _parts(
-    graph: Graph, node: Node, types: dict[str, Type], constants: dict[str, Constant], taken: set[str]
-) -> list[Node]:
+def _parts(node: Node, types: dict[str, Type], constants: dict[str, Constant], taken: set[str]) -> Iterator[Node]:
+    """What a node is built from, down to operators that are not composite."""
     definition = definition_of(node)
     assert definition is not None
     assert definition.expand is not None
@@ -155,10 +151,9 @@ def _parts(
                 constants[fresh] = body.constants[value]
             else:
                 types[fresh] = body.type_of(value)
-    parts: list[Node] = []
     for part in body.nodes:
         outputs = tuple(names.get(v, v) for v in part.outputs)
         label = f"{node.name}/{next(v for v in outputs if v)}" if node.name else ""  # a file names no two nodes alike
         operands = tuple(names.get(v, v) for v in part.inputs)
-        parts.append(replace(part, inputs=operands, outputs=outputs, name=label))
-    return parts
+        made = replace(part, inputs=operands, outputs=outputs, name=label)
+        yield from _parts(made, types, constants, taken) if _is_composite(made) else [made]

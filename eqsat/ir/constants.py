@@ -147,9 +147,8 @@ def _nothing() -> None:
 
 
 def _map(source: FileRange, type: TensorType) -> np.ndarray:
-    shape = tuple(d for d in type.shape or () if isinstance(d, int))
     if source.length == 0:
-        return np.zeros(shape, type.dtype.numpy)
+        return decode(b"", 0, 0, type)
     try:
         with source.path.open("rb") as file:
             if source.stamp and file_stamp(file.fileno()) != source.stamp:
@@ -162,11 +161,19 @@ def _map(source: FileRange, type: TensorType) -> np.ndarray:
         raise ModelError(
             f"{source.path}: cannot read {source.length} bytes at offset {source.offset}: {error}; is the file complete?"
         ) from None
+    return decode(view, source.offset - start, source.length, type)
+
+
+def decode(data: mmap.mmap | bytes, offset: int, length: int, type: TensorType) -> np.ndarray:
+    """The elements of a tensor of this type that lie in ``length`` bytes from ``offset`` on."""
+    shape = tuple(d for d in type.shape or () if isinstance(d, int))
+    if length == 0:
+        array = np.zeros(shape, type.dtype.numpy)
+        array.flags.writeable = False
+        return array
     if type.dtype.bits < 8:
-        packed = np.frombuffer(view, np.uint8, source.length, source.offset - start)
-        return unpack(packed, type.dtype, shape)
-    count = type.size or 0
-    return np.frombuffer(view, type.dtype.numpy, count, source.offset - start).reshape(shape)
+        return unpack(np.frombuffer(data, np.uint8, length, offset), type.dtype, shape)
+    return np.frombuffer(data, type.dtype.numpy, type.size or 0, offset).reshape(shape)
 
 
 def unpack(packed: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:

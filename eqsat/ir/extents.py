@@ -19,22 +19,18 @@ from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_
 
 
 def add(a: Dim, b: Dim) -> Dim:
-    """``a + b``"""
     return a + b if isinstance(a, int) and isinstance(b, int) else dim_of(plus(form_of(a), form_of(b)))
 
 
 def subtract(a: Dim, b: Dim) -> Dim:
-    """``a - b``"""
     return a - b if isinstance(a, int) and isinstance(b, int) else dim_of(plus(form_of(a), form_of(b), -1))
 
 
 def multiply(a: Dim, b: Dim) -> Dim:
-    """``a * b``"""
     return a * b if isinstance(a, int) and isinstance(b, int) else dim_of(times(form_of(a), form_of(b)))
 
 
 def total(dims: Iterable[Dim]) -> Dim:
-    """The sum of extents."""
     return reduce(add, dims, 0)
 
 
@@ -93,14 +89,12 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
-    """The larger of two extents."""
     if at_least(a, b):
         return a
     return b if at_least(b, a) else f"max({', '.join(sorted(map(str, (a, b))))})"
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
-    """The smaller of two extents."""
     if at_least(a, b):
         return b
     return a if at_least(b, a) else f"min({', '.join(sorted(map(str, (a, b))))})"

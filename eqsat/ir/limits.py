@@ -8,7 +8,7 @@ from eqsat.ir.extents import is_nameless, operands, symbols, terms
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.normal_form import function_of
 from eqsat.ir.operator import definition_of
-from eqsat.ir.types import Dim, TensorType
+from eqsat.ir.types import Dim
 
 Limits = Mapping[str, int]
 """The largest number that each of some symbols stands for."""
@@ -29,16 +29,11 @@ def limits_of(graph: Graph) -> Limits:
 
 def _broadcast_extents(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
     """Extents of two operands along one axis, either first."""
-    shapes = [type.shape for type in _broadcast_types(graph, node) if type.shape is not None]
-    for a, b in permutations(shapes, 2):
-        yield from zip(reversed(a), reversed(b), strict=False)
-
-
-def _broadcast_types(graph: Graph, node: Node) -> list[TensorType]:
     definition = definition_of(node)
     count = 0 if definition is None else definition.traits.operands
-    found = map(graph.type_of, filter(None, node.inputs[:count]))
-    return [type for type in found if isinstance(type, TensorType)]
+    types = map(graph.type_of, filter(None, node.inputs[:count]))
+    for a, b in permutations([type.shape for type in types if type.shape is not None], 2):
+        yield from zip(reversed(a), reversed(b), strict=False)
 
 
 def _limit(symbol: Dim, other: Dim) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operator import kind_of
@@ -29,7 +30,7 @@ def network_of(graph: Graph) -> nx.MultiDiGraph[Any]:
             kind=kind_of(node).value,
             attributes=dict(node.attributes),
             opaque=node.opaque,
-            device=next((graph.devices[v] for v in node.outputs if v in graph.devices), ""),
+            device=device_of(node, graph.devices),
         )
         maker.update((v, index) for v in node.outputs if v)
     read = ((v, index, position) for index, node in enumerate(graph.nodes) for position, v in enumerate(node.inputs))

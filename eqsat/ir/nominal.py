@@ -57,7 +57,7 @@ def _watching() -> Generator[list[tuple[Dim, Dim]]]:
 
 def nominal(type: Type | None, extents: Mapping[str, int] = _NONE) -> Type | None:
     """A type with numbers for symbolic dimensions: those in ``extents``, `NOMINAL_EXTENT` for the rest."""
-    if not isinstance(type, TensorType) or type.shape is None or type.is_static:
+    if type is None or type.shape is None or type.is_static:
         return type
     return TensorType(type.dtype, tuple(number_of(d, extents) for d in type.shape))
 

@@ -105,7 +105,6 @@ def plus(a: Form, b: Form, factor: int = 1) -> Form:
 
 
 def times(a: Form, b: Form) -> Form:
-    """``a * b``"""
     found: Form = {}
     for x, n in a.items():
         for y, m in b.items():

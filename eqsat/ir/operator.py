@@ -104,8 +104,7 @@ Expand = Callable[[Any, Attributes, Sequence[str | None]], Sequence[str]]
 
 def elementwise_flops(app: Application, outputs: Sequence[Type]) -> float:
     """One operation for each output element."""
-    first = outputs[0] if outputs else None
-    return float((first.size or 0) if isinstance(first, TensorType) else 0)
+    return float(outputs[0].size or 0) if outputs else 0.0
 
 
 def no_flops(app: Application, outputs: Sequence[Type]) -> float:

@@ -16,7 +16,7 @@ from eqsat.ir.operator import Application, InferRule, operator
 from eqsat.ir.types import DType, TensorType, Type
 
 
-def _rows_by(app: Application, columns: int) -> tuple[Type, ...]:
+def rows_by(app: Application, columns: int) -> tuple[Type, ...]:
     """The first input with another last extent."""
     x = app.tensor(0)
     return (TensorType(x.dtype, None if x.shape is None else (*x.shape[:-1], columns)),)
@@ -24,7 +24,7 @@ def _rows_by(app: Application, columns: int) -> tuple[Type, ...]:
 
 def _of_packed_weights(app: Application) -> tuple[Type, ...]:
     """A product by weights [N, K] of 4 bits, which lie transposed unless ``transB`` says otherwise."""
-    return _rows_by(app, int(app.attributes["N" if app.attr("transB", 1) else "K"]))
+    return rows_by(app, int(app.attributes["N" if app.attr("transB", 1) else "K"]))
 
 
 def _of_packed_rows(app: Application) -> tuple[Type, ...]:
@@ -43,8 +43,8 @@ def of_attention(app: Application) -> tuple[Type, ...]:
     columns = (app.shape(1) or ())[-1:]
     sizes = app.attr("qkv_hidden_sizes")
     if sizes:
-        return _rows_by(app, int(sizes[2]))
-    return _rows_by(app, columns[0] // 3) if columns and isinstance(columns[0], int) else ()
+        return rows_by(app, int(sizes[2]))
+    return rows_by(app, columns[0] // 3) if columns and isinstance(columns[0], int) else ()
 
 
 def _of_quantised_attention(app: Application) -> tuple[Type, ...]:

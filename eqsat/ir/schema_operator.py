@@ -12,6 +12,7 @@ from eqsat.errors import ModelError, ShapeError, choices
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
 from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, traits_of
+from eqsat.ir.schemas import declaration, refused_types
 from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, is_sequence
 
@@ -44,13 +45,9 @@ _ATTR = defs.OpSchema.AttrType
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 
-@cache
 def _schema(name: str) -> defs.OpSchema | None:
-    try:
-        schema = defs.get_schema(name, OPSET, "")
-    except defs.SchemaError:
-        return None
-    return None if schema.deprecated else schema
+    schema = declaration(name, OPSET)
+    return None if schema is None or schema.deprecated else schema
 
 
 def attributes_of_schema(key: str) -> Mapping[str, Any] | None:
@@ -106,21 +103,8 @@ def outputs_asked_for(key: str, outputs: Sequence[str], read: Collection[str]) -
 
 def takes_types(key: str, types: Sequence[Type | None]) -> bool:
     """Whether the operator's schema allows inputs of these element types; ``True`` where no schema says."""
-    schema = _schema(key)
-    if schema is None:
-        return True
-    chosen: dict[str, str] = {}
-    for i, type in enumerate(types):
-        declared = schema.inputs[min(i, len(schema.inputs) - 1)] if schema.inputs else None
-        if declared is None or not isinstance(type, TensorType):
-            continue
-        allowed = next(
-            (c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == declared.type_str), None
-        )
-        name = f"tensor({type.dtype.name.lower()})"
-        if allowed is not None and (name not in allowed or chosen.setdefault(declared.type_str, name) != name):
-            return False
-    return True
+    dtypes = tuple(DType.UNDEFINED if type is None else type.dtype for type in types)
+    return _schema(key) is None or not refused_types(key, OPSET, dtypes, ())
 
 
 def default_of_schema(key: str, name: str) -> Any:
@@ -137,7 +121,6 @@ def default_of_schema(key: str, name: str) -> Any:
 
 
 def to_type_proto(type: Type) -> onnx.TypeProto:
-    """The ``TypeProto`` of a type."""
     proto = onnx.TypeProto()
     if isinstance(type, OpaqueType):
         proto.ParseFromString(type.proto)
@@ -154,26 +137,26 @@ def to_type_proto(type: Type) -> onnx.TypeProto:
     return proto
 
 
-def from_type_proto(proto: onnx.TypeProto) -> Type:
-    """The type a ``TypeProto`` describes; an extent with neither value nor name gets a fresh symbol."""
-    from eqsat.ir.infer import fresh_symbol
-
+def from_type_proto(proto: onnx.TypeProto, read: Callable[[str], Dim] = str) -> Type:
+    """The type a ``TypeProto`` describes; ``read``: the extent that has a name."""
     which = proto.WhichOneof("value")
     if which is None:
         return UNKNOWN
     if which != "tensor_type":
         return OpaqueType(proto.SerializeToString(deterministic=True))
     tensor = proto.tensor_type
-    dtype = DType(tensor.elem_type)
-    if not tensor.HasField("shape"):
-        return TensorType(dtype, None)
-    dims: list[Dim] = []
-    for d in tensor.shape.dim:
-        if d.HasField("dim_value"):
-            dims.append(d.dim_value)
-        else:
-            dims.append(d.dim_param or fresh_symbol())
-    return TensorType(dtype, tuple(dims))
+    dims = tuple(_dim(d, read) for d in tensor.shape.dim) if tensor.HasField("shape") else None
+    return TensorType(DType(tensor.elem_type), dims)
+
+
+def _dim(proto: Any, read: Callable[[str], Dim]) -> Dim:
+    """An extent; a fresh symbol for one with neither number nor name, or a negative number, by which exporters say "any"."""
+    from eqsat.ir.infer import fresh_symbol
+
+    name = proto.dim_param  # bytes where it is no UTF-8
+    if proto.HasField("dim_value") and proto.dim_value >= 0:
+        return proto.dim_value
+    return read(name) if name and isinstance(name, str) else fresh_symbol()
 
 
 def _inference(schema: defs.OpSchema) -> InferRule:

@@ -9,39 +9,41 @@ from eqsat.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
-class Formal:
-    """A declared input or output: its name, its type or the parameter that stands for one, whether all operands of a
-    variadic one have the same, and whether it must be there."""
-
-    name: str
-    type: str
-    homogeneous: bool
-    required: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Schema:
-    """``attributes``: name -> number of its ``AttributeType``. ``types``: type parameter -> the types it may stand for."""
+    """``inputs``, ``outputs``: ``FormalParameter`` of the onnx package. ``needed``: inputs that must be there, by position.
+
+    ``required``: names of attributes. ``attributes``: name -> number of its ``AttributeType``. ``types``: type parameter -> the
+    types it may stand for.
+    """
 
     least_inputs: int
     most_inputs: int
     least_outputs: int
     most_outputs: int
-    inputs: tuple[Formal, ...]
-    outputs: tuple[Formal, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    needed: tuple[int, ...]
     required: frozenset[str]
     attributes: Mapping[str, int]
     types: Mapping[str, frozenset[str]]
 
 
 @cache
-def schema_of(op: str, opset: int) -> Schema | None:
-    """The schema of an operator that holds at ``opset``, deprecated or not; ``None`` if there is none."""
+def declaration(op: str, opset: int) -> Any:
+    """The schema of the onnx package that holds at ``opset``, deprecated or not; ``None`` if there is none."""
     import onnx
 
     try:
-        found = onnx.defs.get_schema(op, opset, "")
+        return onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def schema_of(op: str, opset: int) -> Schema | None:
+    """What `declaration` says, in types of our own, which are faster to ask."""
+    found = declaration(op, opset)
+    if found is None:
         return None
     declared: dict[str, Any] = dict(found.attributes)
     return Schema(
@@ -49,16 +51,13 @@ def schema_of(op: str, opset: int) -> Schema | None:
         found.max_input,
         found.min_output,
         found.max_output,
-        tuple(map(_formal, found.inputs)),
-        tuple(map(_formal, found.outputs)),
+        tuple(found.inputs),
+        tuple(found.outputs),
+        tuple(i for i, formal in enumerate(found.inputs) if formal.option.name == "Single"),
         frozenset(name for name, a in declared.items() if a.required),
         {name: a.type.value for name, a in declared.items()},
         {c.type_param_str: frozenset(c.allowed_type_strs) for c in found.type_constraints},
     )
-
-
-def _formal(declared: Any) -> Formal:
-    return Formal(declared.name, declared.type_str, declared.is_homogeneous, declared.option.name == "Single")
 
 
 @cache
@@ -74,7 +73,7 @@ def refused_types(op: str, opset: int, inputs: tuple[DType, ...], outputs: tuple
                 continue
             formal = formals[min(i, len(formals) - 1)]
             where = f"{side} {i} ({formal.name})"
-            allowed = schema.types.get(formal.type, frozenset({formal.type}))
+            allowed = schema.types.get(formal.type_str, frozenset({formal.type_str}))
             if _type_string(dtype) not in allowed:
                 listed = ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in allowed))
                 reason = f"{where} is of type {dtype.name.lower()}; at opset {opset} it may be {listed}"
@@ -82,8 +81,8 @@ def refused_types(op: str, opset: int, inputs: tuple[DType, ...], outputs: tuple
                 return (
                     f"{reason} (from opset {later} on this type, too: export the model with that)" if later else reason
                 )
-            if formal.type in schema.types and formal.homogeneous:
-                first, other = bound.setdefault(formal.type, (where, dtype))
+            if formal.type_str in schema.types and formal.is_homogeneous:
+                first, other = bound.setdefault(formal.type_str, (where, dtype))
                 if other is not dtype:
                     return f"{where} is of type {dtype.name.lower()}, {first} of type {other.name.lower()}; they must be equal"
     return ""

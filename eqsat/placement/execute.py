@@ -5,8 +5,7 @@ device has and no others, so a program that lacks a copy fails.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any
 
 from eqsat.backends.onnx_file import to_model_and_weights
@@ -15,6 +14,7 @@ from eqsat.errors import FeedError, ModelError
 from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.parts import part_at
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,14 @@ def segments(graph: Graph) -> tuple[Segment | Copy, ...]:
             run = _runnable(waiting, there, graph, device)
             best = run if len(run) > len(best) else best
         if best:
-            steps.append(Segment(device_of(best[0], graph.devices), _part(graph, best)))
-            done = {id(n) for n in best}
+            own = {id(n) for n in best}
+            part = part_at(graph, {i for i, n in enumerate(graph.nodes) if id(n) in own})
+            steps.append(Segment(device_of(best[0], graph.devices), part))
         else:
-            copies: list[Node] = [n for n in waiting if n.key == DEVICE_COPY and n.inputs[0] in there]
-            steps.extend(_copy(n) for n in copies)
-            best, done = copies, {id(n) for n in copies}
+            best = [n for n in waiting if n.key == DEVICE_COPY and n.inputs[0] in there]
+            steps.extend(_copy(n) for n in best)
         assert best, "the program is not in an order in which it can run"
+        done = {id(n) for n in best}
         there.update(v for n in best for v in n.outputs)
         waiting = [n for n in waiting if id(n) not in done]
     return tuple(steps)
@@ -86,21 +87,6 @@ def _runnable(waiting: list[Node], there: set[str], graph: Graph, device: str) -
 
 def _copy(node: Node) -> Copy:
     return Copy(node.inputs[0], node.outputs[0], str(node.attributes["source"]), str(node.attributes["destination"]))
-
-
-def _part(graph: Graph, nodes: list[Node]) -> Graph:
-    made = {v for n in nodes for v in n.outputs if v}
-    own = {id(n) for n in nodes}
-    wanted = {v for n in graph.nodes if id(n) not in own for v in n.inputs} | set(graph.outputs)
-    read = dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in made and v not in graph.constants)
-    constants = {v: graph.constants[v] for n in nodes for v in n.inputs if v in graph.constants}
-    return replace(
-        graph,
-        nodes=tuple(nodes),
-        inputs=tuple(read),
-        outputs=tuple(v for n in nodes for v in n.outputs if v and v in wanted),
-        constants=MappingProxyType(constants),
-    )
 
 
 class PlacedSession:

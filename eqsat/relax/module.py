@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -20,7 +18,7 @@ from eqsat.errors import ModelError
 from eqsat.frontends.relax import OPAQUE_DOMAIN
 from eqsat.frontends.relax.library import relax, tvm
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Graph, Node
+from eqsat.ir.graph import Graph, Node, fresh_name
 from eqsat.ir.interpret import evaluate_node
 from eqsat.ir.operator import definition_of
 from eqsat.ir.types import TensorType, Type, type_of_array
@@ -116,7 +114,6 @@ class Plan:
         return node if len(kernel.nodes) == 1 and node.domain == OPAQUE_DOMAIN else None
 
     def template(self, call: onnx.NodeProto) -> str:
-        """Template of the kernel that is called."""
         return self._kernel(call).template
 
     def _kernel(self, call: onnx.NodeProto) -> Kernel:
@@ -198,12 +195,6 @@ def _with_functions(plan: Plan, others: Mapping[Any, Any], composite: bool) -> t
             body = body.with_attr("Composite", f"eqsat.{template}")
         functions[name] = (builder.add_func(body, names[name]), function.constants)
     return builder, functions
-
-
-def fresh_name(name: str, taken: AbstractSet[str]) -> str:
-    """``name``, or the first of ``name_1``, ... that is not taken."""
-    numbered = (f"{name}_{i}" for i in itertools.count(1))
-    return next(n for n in itertools.chain([name], numbered) if n not in taken)
 
 
 def _without_constant_nodes(program: Program) -> Program:

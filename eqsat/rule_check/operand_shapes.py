@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from eqsat.ir.operator import Kind, operator, traits_of
-from eqsat.ir.operators.onnxruntime_products import FUSED_CONV, FUSED_MATMUL
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application, Kind, defined, operator, traits_of
+from eqsat.ir.operators.onnxruntime_products import CONV, FUSED_CONV, FUSED_MATMUL
+from eqsat.ir.types import DType, TensorType
 from eqsat.samples import Sampler
 from eqsat.samples.products import Operand, Shape, indices, plan_product, plan_windows
 
@@ -55,11 +58,13 @@ def plan_operands(op: str, d: Sampler, wanted: Shape, count: int, attributes: St
 
 def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Known) -> list[Operand]:
     first = next((k for k in known if k is not None), wanted)
-    full = d.integer(0, count - 1)
+    full = d.integer(0, min(count, traits_of(op).operands or count) - 1)
     shapes: list[Shape] = []
     for i, shape in enumerate(known):
         if shape is not None:
             shapes.append(shape)
+        elif 0 < traits_of(op).operands <= i:  # single numbers
+            shapes.append(())
         elif i == full or first is not wanted:
             shapes.append(d.broadcast_with(first) if first is not wanted and d.chance(0.3) else first)
         else:
@@ -69,21 +74,12 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Known) -
 
 @plan(FUSED_MATMUL)
 def _fused_matmul(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
-    wanted = wanted if len(wanted) > 1 else d.shape(2, 3)
-    left, right = known
-    inner = left[-1] if left else right[-2] if right and len(right) > 1 else d.integer(2, 6)
-    batch = wanted[:-2]
-    if left is None:
-        left = (*batch, wanted[-2], inner)
-    if right is None:
-        right = (*(() if d.chance() else batch), inner, wanted[-1])
-        if d.chance(0.15):  # a stack of matrices, at times behind a vector
-            left, right = (left if known[0] or d.chance() else (inner,)), (d.integer(2, 3), inner, wanted[-1])
+    planned = plan_product(traits_of("MatMul"), d, wanted, count, {}, known)
     flags = (attributes.get("transA"), attributes.get("transB"))
-    turned = [
-        s if k or not flag else (*s[:-2], *s[:-3:-1]) for s, k, flag in zip((left, right), known, flags, strict=True)
+    return [
+        o if k or not flag else replace(o, shape=(*o.shape[:-2], *o.shape[:-3:-1]))
+        for o, k, flag in zip(planned, known, flags, strict=True)
     ]
-    return [Operand(s) for s in turned]
 
 
 @plan("Transpose")
@@ -102,19 +98,11 @@ def _transpose(d: Sampler, wanted: Shape, count: int, attributes: Stated, known:
 
 @plan(FUSED_CONV)
 def _fused_conv(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
-    group = attributes.get("group", 1)
-    if known[0] is not None and len(known[0]) > 2:
-        x = known[0]
-        kernel = tuple(d.integer(1, min(3, s)) for s in x[2:])
-        out = d.integer(2, 5) * group
-    else:
-        wanted = wanted if len(wanted) > 2 else d.extents(d.integer(3, 4))
-        kernel = tuple(d.integer(1, 3) for _ in wanted[2:])
-        out = wanted[1] * group
-        x = (wanted[0], d.integer(2, 4) * group, *(s + k - 1 for s, k in zip(wanted[2:], kernel, strict=True)))
-    result = (x[0], out, *(s - k + 1 for s, k in zip(x[2:], kernel, strict=True)))
-    planned = [x, (out, max(x[1] // group, 1), *kernel), (out,), result][:count]
-    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
+    planned = plan_product(traits_of("Conv"), d, wanted, min(count, 3), attributes, known[:3])
+    convolution = Attributes({k: v for k, v in attributes.items() if k in CONV})
+    types = [TensorType(DType.FLOAT, o.shape) for o in planned]
+    result: Any = defined("Conv").infer(Application("Conv", convolution, types))[0].shape
+    return [*planned, *(Operand(k or result) for k in known[3:])]
 
 
 @plan("LayerNormalization", "RMSNormalization")
@@ -241,9 +229,3 @@ def _tile(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Know
     shape = known[0] or wanted
     most = 1 if d.chance() else 2
     return [Operand(shape), indices([d.integer(1, most) for _ in shape])]
-
-
-@plan("Clip")
-def _scalar_tail(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
-    """The first operand has the shape, the others are scalars."""
-    return [Operand(known[0] or wanted), *(Operand(()) for _ in known[1:])]

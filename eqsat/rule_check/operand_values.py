@@ -42,7 +42,6 @@ _HINT_DROPPED = 0.2
 
 
 def _operators(term: Term) -> set[str]:
-    """The operators of a pattern."""
     return {term.op, *(op for a in term.args for op in _operators(a))} if isinstance(term, Apply) else set()
 
 

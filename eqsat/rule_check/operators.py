@@ -136,7 +136,7 @@ def _check_traits(made: Operator, operands: Arrays, told: str) -> None:
 def _graph_of(made: Operator, operands: Arrays) -> Graph:
     b = GraphBuilder()
     inputs = [b.input(f"x{i}", DType.of(x.dtype), x.shape) for i, x in enumerate(operands)]
-    domain, _, name = made.name.rpartition("::")
+    domain, name = split_key(made.name)
     return b.finish({"y": b.op(name, *inputs, domain=domain)})
 
 

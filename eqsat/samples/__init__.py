@@ -83,13 +83,9 @@ class Drawing:
         return self.builder.input(name, DType.of(value.dtype), shape)
 
     def op(self, op: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
-        """Applies an operator, named by its key, to values; a tuple of values comes back when ``outputs`` is not 1.
-
-        Attributes that are floats are rounded to float32, as a file stores them.
-        """
-        stored: dict[str, Any] = {k: float(np.float32(v)) if isinstance(v, float) else v for k, v in attributes.items()}
+        """Applies an operator, named by its key, to values; a tuple of values comes back when ``outputs`` is not 1."""
         domain, name = split_key(op)
-        return self.builder.op(name, *inputs, outputs=outputs, domain=domain, **stored)
+        return self.builder.op(name, *inputs, outputs=outputs, domain=domain, **attributes)
 
     def finish(self, *outputs: str) -> Instance:
         """The instance with these outputs, the first of which is the root."""

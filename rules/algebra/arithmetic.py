@@ -10,8 +10,9 @@ import numpy as np
 from eqsat.conditions import between, constant, floating, number, one_element, same_type, signed, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref
+from eqsat.rewrite import Ref, for_each_operator
 from eqsat.rules.views.extents import expanded
 from eqsat.samples import Applied, Sampler, fixed
 
@@ -21,11 +22,17 @@ equation = Equations(__name__, source="IEEE 754: exact up to the sign of zero", 
 
 # --- neutral elements
 
-equation("remove_added_zero", "x + 0 == expanded(x, root)")
-equation("remove_subtracted_zero", "x - 0 == expanded(x, root)")
-equation("remove_factor_one", "x * 1 == expanded(x, root)")
-equation("remove_divisor_one", "x / 1 == expanded(x, root)")
-equation("remove_exponent_one", "x ** 1 == expanded(x, root)")
+
+def has_neutral_number(op: Operator) -> bool:
+    """Not of truth values: one may be known to be true without being a constant (`selection`)."""
+    return op.traits.neutral is not None and not op.traits.truth
+
+
+@for_each_operator(has_neutral_number)
+def _neutral(op: str) -> None:
+    left = f"{op.replace('::', '.')}(x, {traits_of(op).neutral}, **a)"
+    equation(f"remove_neutral_operand_of_{op.lower().replace('::', '_')}", f"{left} == expanded(x, root)")
+
 
 # --- places
 

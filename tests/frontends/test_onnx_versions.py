@@ -14,7 +14,7 @@ from onnx_models import Arrays, assert_round_trip, assert_same, model, node, noi
 import eqsat
 from eqsat.backends.onnx_file import to_model
 from eqsat.frontends.onnx.model import load_onnx
-from eqsat.frontends.onnx.versions import Refusal, Values, downgrade, steps_of
+from eqsat.frontends.onnx.versions.steps import Refusal, Values, downgrade, steps_of
 from eqsat.ir.operator import OPSET
 
 X = noise(2, 3, 4, 4)

@@ -81,6 +81,7 @@ def test_shape_errors_name_operator_and_shapes() -> None:
         (lambda b: b.op("Concat", ["x", "x"], axis=0), "is no value of the graph; make it one"),
         (lambda b: b.finish({"y": "z"}), "'z' is no value of the graph"),
         (lambda b: b.input("x", "float32", ()), "value 'x' is declared twice"),
+        (lambda b: b.constant(1.0, name="x"), "value 'x' is declared twice"),
         (
             lambda b: b.input("z", "flaot32", ()),
             "input 'z': element type 'flaot32' does not exist; did you mean 'float32'?",
@@ -95,6 +96,12 @@ def test_a_builder_says_what_is_wrong(build: Callable[[GraphBuilder], Any], said
     b.input("x", "float32", shape)
     with pytest.raises(ModelError, match=re.escape(said)):
         build(b)
+
+
+def test_a_builder_makes_names_that_are_not_taken() -> None:
+    b = GraphBuilder()
+    x = b.input("relu_1", "float32", (2,))
+    assert b.finish({"y": b.op("Relu", b.op("Relu", x))}).operator_counts() == {"Relu": 2}
 
 
 def test_attributes_distinguish_what_equality_of_floats_does_not() -> None:

@@ -13,7 +13,7 @@ import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.ir import operator as operators
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.elementwise import define_elementwise, function
+from eqsat.ir.operators.elementwise import define_elementwise, function, infer_broadcast
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import TensorType, Type
 from eqsat.rewrite import AnyRule, registered_rules, unregister
@@ -120,6 +120,15 @@ def test_scales_do_not_pass_what_is_called_homogeneous_and_is_not(name: str) -> 
         root = lambda attributes, x: np.cbrt(x).astype(x.dtype)  # noqa: E731
         define_elementwise("test::Root", root, traits=function(homogeneous=True, rising=True, continuous=True))
         assert try_rule(new_rules("test::Root")[name], 60, stop_at_failure=True).failures
+
+
+def test_a_new_operator_loses_its_neutral_operand() -> None:
+    with rules_of_new_operators():
+        with_twice = lambda attributes, x, y: (x + 2 * y).astype(x.dtype)  # noqa: E731
+        define_elementwise("test::Twice", with_twice, infer=infer_broadcast, traits=Traits(operands=2, neutral=0))
+        trial = try_rule(new_rules("test::Twice")["remove_neutral_operand_of_it"], 60)
+        assert not trial.failures, trial.failures[0]
+        assert trial.witnesses >= 6
 
 
 def test_an_operator_without_traits_gets_no_rules() -> None:

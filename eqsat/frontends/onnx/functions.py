@@ -3,7 +3,7 @@
 from typing import Any
 
 from eqsat.errors import ModelError
-from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of, graphs_of
+from eqsat.frontends.onnx.subgraphs import copy_of, nodes_in
 
 FunctionId = tuple[str, str]
 
@@ -13,8 +13,9 @@ def inline_functions(model: Any) -> Any:
     if not model.functions:
         return model
     _name_overloads(model)
-    called = {_id(f): calls_of(f.node) for f in model.functions}
-    recursive = {f for f in called if f in _reachable(f, called)}
+    called = {_id(f): calls_of(f) for f in model.functions}
+    reached = _reached(called)
+    recursive = {f for f in called if f in reached[f]}
     all_functions = list(model.functions)
     if len(recursive) < len(called):
         from onnx import inliner
@@ -28,9 +29,8 @@ def inline_functions(model: Any) -> Any:
                 model = inliner.inline_local_functions(model)
         except Exception as error:  # the inliner raises bare RuntimeErrors
             raise ModelError(f"functions of the model cannot be inlined: {' '.join(str(error).split())}") from None
-    used = set(calls_of(model.graph.node))
-    for function in list(used):
-        used |= _reachable(function, called)
+    used = calls_of(model.graph)
+    used = used.union(*(reached[f] for f in used & called.keys()))
     return _with_functions(model, [f for f in all_functions if _id(f) in used])
 
 
@@ -48,10 +48,9 @@ def _name_overloads(model: Any) -> None:
     if not names:
         return
     for owner in (model.graph, *model.functions):
-        for part in (owner, *bodies_in(owner)):
-            for node in part.node:
-                if name := names.get((node.domain, node.op_type, node.overload)):
-                    node.op_type, node.overload = name, ""
+        for node in nodes_in(owner):
+            if name := names.get((node.domain, node.op_type, node.overload)):
+                node.op_type, node.overload = name, ""
     for function in model.functions:
         if function.overload:
             function.name, function.overload = names[function.domain, function.name, function.overload], ""
@@ -69,26 +68,17 @@ def _inlined_from_outside(model: Any, called: dict[FunctionId, set[FunctionId]])
         here = {_id(f) for f in model.functions}
         inner = {f for other in here for f in called[other]}
         defaults = {_id(f): list(f.attribute_proto) for f in model.functions if f.attribute_proto}
-        _add_defaults(model.graph.node, defaults)
+        for node in nodes_in(model.graph):
+            given = {attribute.name for attribute in node.attribute}
+            lacking = [a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in given]
+            node.attribute.extend(lacking)
         left = [copy_of(f) for f in model.functions if _id(f) in inner]
         model = inliner.inline_selected_functions(model, sorted(here - inner))
         model = _with_functions(model, left)
     return model
 
 
-def _add_defaults(nodes: Any, defaults: dict[FunctionId, list[Any]]) -> None:
-    """Gives calls among ``nodes``, bodies included, the attributes that they lack, in place."""
-    for node in nodes:
-        given = {attribute.name for attribute in node.attribute}
-        lacking = [a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in given]
-        node.attribute.extend(lacking)
-        for attribute in node.attribute:
-            for body in graphs_of(attribute):
-                _add_defaults(body.node, defaults)
-
-
 def _with_functions(model: Any, functions: list[Any]) -> Any:
-    """``model`` with other functions."""
     kept = [copy_of(f) for f in functions]
     changed = type(model)()
     changed.CopyFrom(model)
@@ -106,7 +96,7 @@ def _in_one_version(model: Any) -> Any:
     own = {_id(f) for f in model.functions}
     domains = {domain for domain, _ in own}
     for function in model.functions:
-        domains_of_operators = {domain for domain, _ in calls_of(function.node) - own}
+        domains_of_operators = {domain for domain, _ in calls_of(function) - own}
         for imported in function.opset_import:
             if imported.domain in domains - domains_of_operators:
                 imported.version = versions.get(imported.domain, imported.version)
@@ -117,23 +107,16 @@ def _id(function: Any) -> FunctionId:
     return (function.domain, function.name)
 
 
-def calls_of(nodes: Any) -> set[FunctionId]:
-    """Domain and type of every node, those in bodies included."""
-    found: set[tuple[str, str]] = set()
-    for node in nodes:
-        found.add((node.domain, node.op_type))
-        for attribute in node.attribute:
-            for body in graphs_of(attribute):
-                found |= calls_of(body.node)
-    return found
+def calls_of(graph: Any) -> set[FunctionId]:
+    """Domain and type of every node of a graph or function, those in bodies included."""
+    return {(node.domain, node.op_type) for node in nodes_in(graph)}
 
 
-def _reachable(start: FunctionId, called: dict[FunctionId, set[FunctionId]]) -> set[FunctionId]:
-    found: set[FunctionId] = set()
-    pending = list(called.get(start, ()))
-    while pending:
-        function = pending.pop()
-        if function in called and function not in found:
-            found.add(function)
-            pending.extend(called[function])
-    return found
+def _reached(called: dict[FunctionId, set[FunctionId]]) -> dict[FunctionId, set[FunctionId]]:
+    """The functions that each function calls, directly or through others: itself, too, if it is recursive."""
+    import networkx as nx
+
+    direct: nx.DiGraph[FunctionId] = nx.DiGraph((f, other) for f in called for other in called[f] & called.keys())
+    direct.add_nodes_from(called)
+    closure = nx.transitive_closure(direct)
+    return {f: set(closure[f]) for f in called}

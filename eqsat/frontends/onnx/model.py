@@ -15,7 +15,7 @@ from eqsat.frontends.onnx.functions import inline_functions
 from eqsat.frontends.onnx.nodes import RawNode, in_order, live, read_constant_node, read_raw_node
 from eqsat.frontends.onnx.reader import Reader, StaleTypes
 from eqsat.frontends.onnx.source import default_opset, read_source, text
-from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of, locals_of
+from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of, locals_of, nodes_in
 from eqsat.frontends.onnx.tensors import ExternalFiles, embed, embed_attributes, read_sparse, read_tensor
 from eqsat.frontends.onnx.types import (
     Symbols,
@@ -69,9 +69,8 @@ def _embed_what_is_kept(model: Any, files: ExternalFiles) -> None:
     for body in bodies_in(model.graph):
         embed_attributes(body.node, files)
     for function in model.functions:
-        embed_attributes(function.node, files)
+        embed_attributes(nodes_in(function), files)
         for body in bodies_in(function):
-            embed_attributes(body.node, files)
             for tensor in body.initializer:
                 embed(tensor, files)
 

@@ -19,6 +19,7 @@ FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS, TENSORS, GRAPHS, SPARS
 _FIELDS = {FLOAT: "f", INT: "i", STRING: "s", TENSOR: "t", GRAPH: "g", SPARSE: "sparse_tensor", 13: "tp"}
 _LISTS = {FLOATS: "floats", INTS: "ints", STRINGS: "strings", TENSORS: "tensors", GRAPHS: "graphs",
           12: "sparse_tensors", 14: "type_protos"}  # fmt: skip
+_PLAIN = {FLOAT, INT, STRING, FLOATS, INTS, STRINGS}
 _ABOUT = {"name", "type", "doc_string", "ref_attr_name"}
 
 
@@ -66,18 +67,8 @@ def read_attributes(protos: Iterable[Any], files: ExternalFiles, pool: ConstantP
     found: dict[str, AttributeValue] = {}
     for a in protos:
         kind = check_field(a, where)
-        if kind == INT:
-            found[a.name] = a.i
-        elif kind == INTS:
-            found[a.name] = tuple(a.ints)
-        elif kind == FLOAT:
-            found[a.name] = a.f
-        elif kind == STRING:
-            found[a.name] = _text(a.s)
-        elif kind == FLOATS:
-            found[a.name] = tuple(a.floats)
-        elif kind == STRINGS:
-            found[a.name] = tuple(_text(s) for s in a.strings)
+        if kind in _PLAIN:
+            found[a.name] = _plain(getattr(a, _FIELDS.get(kind) or _LISTS[kind]))
         elif kind == TENSOR:
             found[a.name] = pool.intern(read_tensor(a.t, files))
         else:
@@ -108,11 +99,14 @@ def _bytes(message: Any) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _text(raw: bytes) -> str | bytes:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
+def _plain(value: Any) -> Any:
+    """A number, a text, bytes that are no text, or a tuple of such."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    return value if isinstance(value, int | float) else tuple(map(_plain, value))
 
 
 def kind_of(a: Any) -> int:

@@ -15,7 +15,7 @@ from eqsat.frontends.onnx.subgraphs import captures_of
 from eqsat.frontends.onnx.tensors import ExternalFiles
 from eqsat.frontends.onnx.types import infer_at_opset
 from eqsat.frontends.onnx.validity import check_node
-from eqsat.frontends.onnx.versions import Refusal, upgrade
+from eqsat.frontends.onnx.versions.steps import Refusal, upgrade
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
@@ -147,19 +147,11 @@ class Reader:
 
     def _why_not_covered(self, node: Node) -> str:
         """Why the definition of an operator of another domain does not cover its use in a node, if it does not."""
-        definition = defined(node.op, node.domain)
-        types = [self.type_of(i) if i else None for i in node.inputs]
-        values = [self._value(i) if i else None for i in node.inputs]
         try:
-            definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs)))
+            defined(node.op, node.domain).infer(self._application(node))
         except EqsatError as error:
             return str(error)
-        except (
-            ArithmeticError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:  # the ONNX package has no schema to check it by
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # no schema of ONNX checks them
             return f"attributes {node.attributes} are not covered by the definition: {error!r}"
         return ""
 
@@ -182,6 +174,12 @@ class Reader:
             found = constant.numpy() if constant is not None and constant.size <= VALUE_SIZE_LIMIT else None
             self._small[name] = found
             return found
+
+    def _application(self, node: Node) -> Application:
+        types = [self.type_of(i) if i else None for i in node.inputs]
+        values = [self._value(i) if i else None for i in node.inputs]
+        lists = [self._lists.get(i) for i in node.inputs]
+        return Application(node.key, node.attributes, types, values, len(node.outputs), lists)
 
     def _infer_opaque(self, node: Node, raw: RawNode) -> None:
         found: dict[str, Type] = {}
@@ -207,19 +205,15 @@ class Reader:
 
     def _outlined(self, node: Node) -> dict[str, Type]:
         """The types of what a node makes by its outline."""
-        types = [self.type_of(i) if i else None for i in node.inputs]
-        values = [self._value(i) if i else None for i in node.inputs]
+        app = self._application(node)
         try:
-            return dict(zip(node.outputs, outlined(node, types, values), strict=False))
+            return dict(zip(node.outputs, outlined(node, app.types, app.values), strict=False))
         except EqsatError:
             return {}
 
     def _infer(self, node: Node) -> None:
-        definition = defined(node.op, node.domain)
-        types = [self.type_of(i) if i else None for i in node.inputs]
-        values = [self._value(i) if i else None for i in node.inputs]
-        lists = [self._lists.get(i) for i in node.inputs]
-        found = definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs), lists))
+        definition, app = defined(node.op, node.domain), self._application(node)
+        found = definition.infer(app)
         for i, name in enumerate(node.outputs):
             if not name:
                 continue
@@ -228,9 +222,9 @@ class Reader:
             self.types[name] = own if stored is None else _merge(own, stored)
         results: Sequence[np.ndarray | None] | None = None
         if definition.folds_exactly(node.attributes) and definition.deterministic:
-            results = self._fold(node, values)
+            results = self._fold(node, app.values)
         if results is None:
-            given = definition, node.attributes, types, values, lists
+            given = definition, node.attributes, app.types, app.values, app.lists
             results = [shape_value(*given, output=i) for i in range(len(node.outputs))]
         for name, result in zip(node.outputs, results, strict=False):
             if name and result is not None and result.size <= VALUE_SIZE_LIMIT:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions import Values
+from eqsat.frontends.onnx.versions.steps import Values
 from eqsat.ir.graph import Attributes, Node
-from eqsat.ir.types import TensorType
 
 
 class Sequences:
@@ -99,7 +98,6 @@ class _Pieces:
     def _count(self, values: Values) -> int | None:
         if not isinstance(self.sizes, int):
             return len(self.sizes)
-        kind = values.type_of(self.value)
-        shape = kind.shape if isinstance(kind, TensorType) else None
+        shape = values.type_of(self.value).shape
         extent = shape[self.axis] if shape and -len(shape) <= self.axis < len(shape) else None
         return -(-extent // self.sizes) if isinstance(extent, int) and self.sizes > 0 else None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.errors import ModelError
-from eqsat.frontends.onnx.subgraphs import graphs_of
+from eqsat.frontends.onnx.subgraphs import bodies_in, nodes_in
 from eqsat.ir.operator import OPSET
 
 _OTHER_FORMATS = (
@@ -108,19 +108,15 @@ def _check(model: Any, label: str) -> None:
 def _check_names(graph: Any, label: str) -> None:
     """Raises `ModelError` for names that are no UTF-8 text: protobuf hands them out as bytes."""
     try:
-        for node in graph.node:
+        for node in nodes_in(graph):
             "".join(
                 (node.op_type, node.domain, node.name, *node.input, *node.output, *[a.name for a in node.attribute])
             )
-        for values in (graph.input, graph.output, graph.value_info, graph.initializer):
-            "".join(v.name for v in values)
-        "".join(t.values.name for t in graph.sparse_initializer)
+        for part in (graph, *bodies_in(graph)):
+            "".join(v.name for v in (*part.input, *part.output, *part.value_info, *part.initializer))
+            "".join(t.values.name for t in part.sparse_initializer)
     except TypeError:
         raise ModelError(f"{label}: a name in the model is no UTF-8 text; is the file damaged?") from None
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in graphs_of(attribute):
-                _check_names(body, label)
 
 
 def default_opset(model: Any) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eqsat.ir.graph import fresh_name
+
 _GRAPH, _GRAPHS = 5, 10  # AttributeProto.AttributeType
 
 
@@ -14,7 +16,6 @@ def graphs_of(attribute: Any) -> Sequence[Any]:
 
 
 def copy_of(message: Any) -> Any:
-    """A copy of a message of protobuf."""
     copy = type(message)()
     copy.ParseFromString(message.SerializeToString())
     return copy
@@ -52,17 +53,18 @@ def bodies_in(graph: Any) -> Iterator[Any]:
                 yield from bodies_in(body)
 
 
+def nodes_in(graph: Any) -> Iterator[Any]:
+    """Every node of a ``GraphProto`` or ``FunctionProto``, those in bodies included."""
+    for part in (graph, *bodies_in(graph)):
+        yield from part.node
+
+
 def rename_captures(body: Any, renamed: Mapping[str, str], taken: set[str]) -> None:
     """Renames what ``body`` captures, in place, and whatever it defines itself under a name in ``taken``."""
     own = locals_of(body)
     changes = {old: new for old, new in renamed.items() if old != new and old not in own}
     used = own | taken | set(renamed.values())
-    for name in sorted(own & taken):
-        count = 1
-        while f"{name}_{count}" in used:
-            count += 1
-        changes[name] = f"{name}_{count}"
-        used.add(changes[name])
+    changes |= {name: fresh_name(name, used) for name in sorted(own & taken)}
     if changes:
         _rename(body, changes)
 

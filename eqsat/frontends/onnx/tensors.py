@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import ModelError
-from eqsat.ir.constants import Constant, FileRange, file_stamp, unpack
+from eqsat.ir.constants import Constant, FileRange, decode, file_stamp
 from eqsat.ir.types import DType, TensorType
 
 _EXTERNAL = 1  # TensorProto.EXTERNAL
@@ -70,7 +70,7 @@ def read_tensor(proto: Any, files: ExternalFiles) -> Constant:
     if proto.HasField("raw_data"):
         raw = proto.raw_data
         _expect(proto.name, type, len(raw), type.bytes or 0, "bytes")
-        return Constant(type, _decode(raw, 0, len(raw), type))
+        return Constant(type, decode(raw, 0, len(raw), type))
     from onnx import numpy_helper
 
     try:
@@ -132,18 +132,7 @@ def _external(proto: Any, type: TensorType, files: ExternalFiles) -> Constant:
     source = replace(file, offset=offset, length=length)
     if type.dtype.bits < 8 and length > 4096:
         return Constant(type, None, source)  # unpacked on demand: unpacked elements take several times the room
-    return Constant(type, _decode(contents, offset, length, type), source)
-
-
-def _decode(data: mmap.mmap | bytes, offset: int, length: int, type: TensorType) -> np.ndarray:
-    shape = tuple(d for d in type.shape or () if isinstance(d, int))
-    if length == 0:
-        array = np.zeros(shape, type.dtype.numpy)
-        array.flags.writeable = False
-        return array
-    if type.dtype.bits < 8:
-        return unpack(np.frombuffer(data, np.uint8, length, offset), type.dtype, shape)
-    return np.frombuffer(data, type.dtype.numpy, type.size or 0, offset).reshape(shape)
+    return Constant(type, decode(contents, offset, length, type), source)
 
 
 def _expect(name: str, type: TensorType, got: int, want: int, unit: str) -> None:

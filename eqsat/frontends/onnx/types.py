@@ -12,7 +12,8 @@ from eqsat.frontends.onnx.subgraphs import bodies_in
 from eqsat.ir.extents import substitute
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, fresh_symbol
 from eqsat.ir.normal_form import symbol
-from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
+from eqsat.ir.schema_operator import from_type_proto, to_type_proto
+from eqsat.ir.types import Dim, DType, Type
 
 _CODES = {int(d) for d in DType}
 
@@ -39,48 +40,27 @@ class Symbols:
 
 
 def read_type(proto: Any, symbols: Symbols, where: str) -> Type:
-    """The type a ``TypeProto`` describes. Unknown if it says nothing."""
-    kind = proto.WhichOneof("value")
-    if kind is None:
-        return UNKNOWN
-    if kind != "tensor_type":
-        return OpaqueType(proto.SerializeToString(deterministic=True))
-    tensor = proto.tensor_type
-    if tensor.elem_type not in _CODES:
-        raise ModelError(f"{where}: unknown element type {tensor.elem_type}")
-    if not tensor.HasField("shape"):
-        return TensorType(DType(tensor.elem_type), None)
-    return TensorType(DType(tensor.elem_type), tuple(_read_dim(d, symbols) for d in tensor.shape.dim))
-
-
-def _read_dim(proto: Any, symbols: Symbols) -> Dim:
-    kind = proto.WhichOneof("value")
-    if kind == "dim_value":
-        # Exporters write 0 or -1 for "any extent" of an input, and ONNX Runtime takes negative ones so.
-        return proto.dim_value if proto.dim_value >= 0 else fresh_symbol()
-    if kind == "dim_param" and proto.dim_param and isinstance(proto.dim_param, str):
-        return symbols.read(proto.dim_param)
-    return fresh_symbol()
+    """The type a ``TypeProto`` of a file describes. Raises `ModelError` for an element type that does not exist."""
+    if proto.tensor_type.elem_type not in _CODES:
+        raise ModelError(f"{where}: unknown element type {proto.tensor_type.elem_type}")
+    return from_type_proto(proto, symbols.read)
 
 
 def symbols_of(infos: Iterable[Any]) -> list[str]:
     """Symbolic dimensions of ``ValueInfoProto`` messages, in order of appearance."""
-    found: dict[str, None] = {}
-    for info in infos:
-        if info.type.WhichOneof("value") == "tensor_type":
-            for dim in info.type.tensor_type.shape.dim:
-                if dim.WhichOneof("value") == "dim_param" and dim.dim_param:
-                    found[dim.dim_param] = None
-    return list(found)
+    return list(dict.fromkeys(dim.dim_param for info in infos for dim in _dims(info) if dim.dim_param))
+
+
+def _dims(info: Any) -> Sequence[Any]:
+    """The extents that a ``ValueInfoProto`` states."""
+    return info.type.tensor_type.shape.dim if info.type.WhichOneof("value") == "tensor_type" else ()
 
 
 def name_dims(graph: Any) -> None:
     """Names the extents of inputs that have neither number nor name, in place: ``mask.1`` is the one of axis 1 of ``mask``."""
     taken = set(symbols_of([*graph.input, *graph.output, *graph.value_info]))
     for info in graph.input:
-        if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
-            continue
-        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+        for axis, dim in enumerate(_dims(info)):
             unnamed = not dim.dim_param if dim.WhichOneof("value") != "dim_value" else dim.dim_value < 0
             if unnamed:
                 name = f"{info.name}.{axis}"
@@ -112,14 +92,13 @@ def check_dims(dims: Mapping[str, Dim], graph: Any) -> None:
 
 def fix_dims(info: Any, dims: Mapping[str, Dim]) -> None:
     """Replaces symbols in a ``ValueInfoProto``, in place."""
-    if info.type.WhichOneof("value") == "tensor_type":
-        for dim in info.type.tensor_type.shape.dim:
-            if dim.WhichOneof("value") == "dim_param" and dim.dim_param in dims:
-                found = dims[dim.dim_param]
-                if isinstance(found, str):
-                    dim.dim_param = found
-                else:
-                    dim.dim_value = found
+    for dim in _dims(info):
+        if dim.dim_param in dims:
+            found = dims[dim.dim_param]
+            if isinstance(found, str):
+                dim.dim_param = found
+            else:
+                dim.dim_value = found
 
 
 # --- values whose nodes are not read ---------------------------------------------------------------------------------
@@ -131,8 +110,6 @@ def infer_at_opset(
     """Types of a node's outputs by its schema at ``opset``, as far as the ONNX package can tell."""
     import onnx
     from onnx import helper, numpy_helper, shape_inference
-
-    from eqsat.ir.schema_operator import to_type_proto
 
     try:
         schema = onnx.defs.get_schema(proto.op_type, opset, "")

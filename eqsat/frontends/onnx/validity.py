@@ -34,9 +34,9 @@ def _check_arity(raw: RawNode, schema: Schema) -> None:
     least, most = schema.least_inputs, schema.most_inputs
     if not least <= len(raw.inputs) <= most and not (len(raw.inputs) > most and not any(raw.inputs[most:])):
         raise ModelError(f"{raw.label}: has {len(raw.inputs)} inputs, {raw.op} takes {_range(least, most)}")
-    for i, formal in enumerate(schema.inputs):
-        if formal.required and not raw.inputs[i]:
-            raise ModelError(f"{raw.label}: input {i} ({formal.name}) is absent, {raw.op} needs it")
+    for i in schema.needed:
+        if not raw.inputs[i]:
+            raise ModelError(f"{raw.label}: input {i} ({schema.inputs[i].name}) is absent, {raw.op} needs it")
     least, most = schema.least_outputs, schema.most_outputs
     if not least <= len(raw.outputs) <= most:
         raise ModelError(f"{raw.label}: has {len(raw.outputs)} outputs, {raw.op} gives {_range(least, most)}")

@@ -4,29 +4,14 @@ from typing import Any
 
 from eqsat.frontends.relax.site import READINGS, Reading, Site, integers, reads
 
+_CALLED_ALIKE = """Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater IsNaN Less Log Round Sigmoid
+Sin Sinh Sqrt Tan Tanh Where"""
+
 _SAME = {
-    "abs": "Abs",
-    "acos": "Acos",
-    "acosh": "Acosh",
-    "add": "Add",
-    "asin": "Asin",
-    "asinh": "Asinh",
-    "atan": "Atan",
-    "atanh": "Atanh",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "cosh": "Cosh",
+    **{op.lower(): op for op in _CALLED_ALIKE.split()},
     "divide": "Div",
-    "equal": "Equal",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "greater": "Greater",
     "greater_equal": "GreaterOrEqual",
-    "isnan": "IsNaN",
-    "less": "Less",
     "less_equal": "LessOrEqual",
-    "log": "Log",
     "logical_and": "And",
     "logical_not": "Not",
     "logical_or": "Or",
@@ -38,15 +23,21 @@ _SAME = {
     "nn.gelu": "Gelu",
     "nn.relu": "Relu",
     "power": "Pow",
-    "round": "Round",
-    "sigmoid": "Sigmoid",
-    "sin": "Sin",
-    "sinh": "Sinh",
-    "sqrt": "Sqrt",
     "subtract": "Sub",
-    "tan": "Tan",
-    "tanh": "Tanh",
-    "where": "Where",
+}
+
+
+_SHORT: dict[str, Reading] = {
+    "broadcast_to": lambda site: site.op("Expand", site.operands[0], site.integers(site.shape)),
+    "gather_nd": lambda site: site.op("GatherND", *site.operands, batch_dims=int(site.attributes.batch_dims)),
+    "nn.gelu_tanh": lambda site: site.op("Gelu", site.operands[0], approximate="tanh"),
+    "nn.leakyrelu": lambda site: site.op("LeakyRelu", site.operands[0], alpha=float(site.attributes.alpha)),
+    "nn.log_softmax": lambda site: site.op("LogSoftmax", site.operands[0], axis=int(site.attributes.axis)),
+    "nn.silu": lambda site: site.op("Mul", site.operands[0], site.op("Sigmoid", site.operands[0])),
+    "nn.softmax": lambda site: site.op("Softmax", site.operands[0], axis=int(site.attributes.axis)),
+    "not_equal": lambda site: site.op("Not", site.op("Equal", *site.operands)),
+    "rsqrt": lambda site: site.op("Reciprocal", site.op("Sqrt", site.operands[0])),
+    "square": lambda site: site.op("Mul", site.operands[0], site.operands[0]),
 }
 
 
@@ -55,39 +46,10 @@ def _same(op: str) -> Reading:
 
 
 READINGS.update((name, _same(op)) for name, op in _SAME.items())
+READINGS.update(_SHORT)
 
 
 # ---- elementwise
-
-
-@reads("nn.silu")
-def _silu(site: Site) -> Any:
-    return site.op("Mul", site.operands[0], site.op("Sigmoid", site.operands[0]))
-
-
-@reads("nn.gelu_tanh")
-def _gelu_tanh(site: Site) -> Any:
-    return site.op("Gelu", site.operands[0], approximate="tanh")
-
-
-@reads("rsqrt")
-def _rsqrt(site: Site) -> Any:
-    return site.op("Reciprocal", site.op("Sqrt", site.operands[0]))
-
-
-@reads("square")
-def _square(site: Site) -> Any:
-    return site.op("Mul", site.operands[0], site.operands[0])
-
-
-@reads("not_equal")
-def _not_equal(site: Site) -> Any:
-    return site.op("Not", site.op("Equal", *site.operands))
-
-
-@reads("nn.leakyrelu")
-def _leaky_relu(site: Site) -> Any:
-    return site.op("LeakyRelu", site.operands[0], alpha=float(site.attributes.alpha))
 
 
 @reads("clip")
@@ -113,11 +75,6 @@ def _reshape(site: Site) -> Any:
     if 0 in site.shape:
         return None
     return site.op("Reshape", site.operands[0], site.integers(site.shape))
-
-
-@reads("broadcast_to")
-def _broadcast_to(site: Site) -> Any:
-    return site.op("Expand", site.operands[0], site.integers(site.shape))
 
 
 @reads("permute_dims")
@@ -176,11 +133,6 @@ def _take(site: Site) -> Any:
     return site.op("Gather", site.operands[0], site.operands[1], axis=axis)
 
 
-@reads("gather_nd")
-def _gather_nd(site: Site) -> Any:
-    return site.op("GatherND", site.operands[0], site.operands[1], batch_dims=int(site.attributes.batch_dims))
-
-
 @reads("nn.pad")
 def _pad(site: Site) -> Any:
     widths = integers(site.attributes.pad_width)
@@ -206,17 +158,13 @@ def _parameters(site: Site) -> tuple[str, str] | None:
     return (made[0], made[1]) if len(made) == 2 else None
 
 
-@reads("quantize")
-def _quantize(site: Site) -> Any:
-    parameters = _parameters(site)
-    if parameters is None:
-        return None
-    return site.op("QuantizeLinear", site.operands[0], *parameters, axis=int(site.attributes.axis))
+def _quantisation(op: str) -> Reading:
+    def reading(site: Site) -> Any:
+        parameters = _parameters(site)
+        return parameters and site.op(op, site.operands[0], *parameters, axis=int(site.attributes.axis))
+
+    return reading
 
 
-@reads("dequantize")
-def _dequantize(site: Site) -> Any:
-    parameters = _parameters(site)
-    if parameters is None:
-        return None
-    return site.op("DequantizeLinear", site.operands[0], *parameters, axis=int(site.attributes.axis))
+READINGS["quantize"] = _quantisation("QuantizeLinear")
+READINGS["dequantize"] = _quantisation("DequantizeLinear")

@@ -28,16 +28,6 @@ def _variance(site: Site) -> Any:
     return site.op("ReduceMean", site.op("Mul", deviation, deviation), *given, keepdims=int(site.attributes.keepdims))
 
 
-@reads("nn.softmax")
-def _softmax(site: Site) -> Any:
-    return site.op("Softmax", site.operands[0], axis=int(site.attributes.axis))
-
-
-@reads("nn.log_softmax")
-def _log_softmax(site: Site) -> Any:
-    return site.op("LogSoftmax", site.operands[0], axis=int(site.attributes.axis))
-
-
 @reads("nn.layer_norm")
 def _layer_norm(site: Site) -> Any:
     axes = sorted(a % site.rank for a in integers(site.attributes.axes))
@@ -81,25 +71,20 @@ def _convolution(site: Site) -> Any:
     return site.op(
         "Conv",
         *site.operands,
-        strides=tuple(integers(attributes.strides)),
-        pads=tuple(integers(attributes.padding)),
-        dilations=tuple(integers(attributes.dilation)),
         group=int(attributes.groups),
+        **_sliding(attributes),
     )
+
+
+def _sliding(attributes: Any) -> dict[str, tuple[int, ...]]:
+    named = {"strides": attributes.strides, "pads": attributes.padding, "dilations": attributes.dilation}
+    return {name: tuple(integers(values)) for name, values in named.items()}
 
 
 def _window(site: Site, op: str, **more: Any) -> Any:
-    attributes = site.attributes
-    return site.op(
-        op,
-        site.operands[0],
-        kernel_shape=tuple(integers(attributes.pool_size)),
-        strides=tuple(integers(attributes.strides)),
-        pads=tuple(integers(attributes.padding)),
-        dilations=tuple(integers(attributes.dilation)),
-        ceil_mode=int(attributes.ceil_mode),
-        **more,
-    )
+    kernel = tuple(integers(site.attributes.pool_size))
+    ceil = int(site.attributes.ceil_mode)
+    return site.op(op, site.operands[0], kernel_shape=kernel, ceil_mode=ceil, **_sliding(site.attributes), **more)
 
 
 @reads("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")

@@ -34,7 +34,6 @@ class Reading:
 
     @property
     def returns_tuple(self) -> bool:
-        """Whether ``main`` returns a tuple."""
         return isinstance(self.module["main"].ret_ty, relax.TupleType)
 
 

@@ -24,7 +24,6 @@ class Site:
     results: int
 
     def op(self, op: str, *inputs: str, **attributes: Any) -> Any:
-        """Applies one of our operators."""
         return self.builder.op(op, *inputs, **attributes)
 
     def integers(self, values: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
-from eqsat.ir.operators.elementwise import OfOne, define_elementwise, function, infer_broadcast, narrow, wide
+from eqsat.ir.operators.elementwise import OfOne, define_elementwise, function, infer_broadcast, narrow, unary, wide
 from eqsat.ir.traits import Traits, whatever
 from eqsat.ir.types import TensorType, Type
 
@@ -109,11 +109,6 @@ def _in_wide(compute: Activation) -> OfOne:
     return lambda attributes, x: narrow(compute(wide(x), attributes), x)
 
 
-def _relu(attributes: Attributes, x: Any) -> Any:
-    """``max(x, 0)``"""
-    return narrow(np.maximum(x, np.zeros((), x.dtype)), x)
-
-
 def _prelu(attributes: Attributes, x: Any, slope: Any) -> Any:
     """``x`` where x >= 0, else ``slope*x``"""
     return narrow(np.where(x >= 0, x, x * slope), x)
@@ -143,13 +138,13 @@ _sigmoid = function(bounds=(0.0, 1.0), value=_logistic, **_RISES)
 _smooth = function(continuous=True)
 _hard_swish_traits = replace(_smooth, bounds=(-0.3751, math.inf), structure="hard_swish")
 
-define_elementwise("Relu", _relu, bit_exact=True, traits=_rectified)
+define_elementwise("Relu", unary(lambda x: np.maximum(x, 0)), bit_exact=True, traits=_rectified)
 define_elementwise("LeakyRelu", _in_wide(_leaky_relu), flops=2, traits=_leaking)
 # The slope of PRelu is broadcast to the data, never the data to the slope.
 define_elementwise("PRelu", _prelu, infer=_infer_prelu, flops=2, traits=Traits(continuous=True, homogeneous=True))
 define_elementwise("ThresholdedRelu", _in_wide(_thresholded_relu), bit_exact=True, traits=_kept)
 define_elementwise("Shrink", _in_wide(_shrink), flops=2, traits=function())
-define_elementwise("Sigmoid", _in_wide(lambda x, a: sigmoid(x)), flops=4, traits=_sigmoid)
+define_elementwise("Sigmoid", unary(sigmoid), flops=4, traits=_sigmoid)
 define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4, traits=replace(_smooth, bounds=(0.0, 1.0)))
 define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5, traits=_hard_swish_traits)
 define_elementwise("Swish", _in_wide(_swish), flops=5, expand=_spelled_swish, traits=replace(_smooth, structure="silu"))
@@ -161,13 +156,13 @@ define_elementwise(
     expand=_spelled_swi_glu,
     traits=Traits(operands=2, continuous=True),
 )
-define_elementwise("Softplus", _in_wide(lambda x, a: softplus(x)), flops=3, traits=function(bounds=_POSITIVE, **_RISES))
+define_elementwise("Softplus", unary(softplus), flops=3, traits=function(bounds=_POSITIVE, **_RISES))
 define_elementwise(
-    "Softsign", _in_wide(lambda x, a: x / (1 + np.abs(x))), flops=3, traits=function(bounds=(-1.0, 1.0), **_RISES)
+    "Softsign", unary(lambda x: x / (1 + np.abs(x))), flops=3, traits=function(bounds=(-1.0, 1.0), **_RISES)
 )
 define_elementwise(
     "Mish",
-    _in_wide(lambda x, a: x * np.tanh(softplus(x))),
+    unary(lambda x: x * np.tanh(softplus(x))),
     flops=5,
     traits=replace(_smooth, bounds=(-0.3089, math.inf), structure="mish"),
 )

@@ -23,7 +23,6 @@ from eqsat.ir.operators.elementwise import (
     narrow,
     unary,
     wide,
-    wide_unary,
 )
 from eqsat.ir.traits import EVERY, VARIADIC, Traits
 from eqsat.ir.types import TensorType, Type
@@ -89,10 +88,8 @@ def _clip(attributes: Attributes, x: Any, low: Any = None, high: Any = None) -> 
 
 def _infer_clip(app: Application) -> tuple[Type, ...]:
     for i in (1, 2):
-        if app.has(i):
-            bound = app.tensor(i)
-            if bound.shape is not None and bound.shape not in ((), (1,)):
-                raise app.fail("bounds must be scalars")
+        if app.has(i) and app.shape(i) not in (None, (), (1,)):
+            raise app.fail("bounds must be scalars")
     return (app.tensor(0),)
 
 
@@ -205,4 +202,4 @@ for _name, _approximate, _traits in (
     ("Acosh", np.arccosh, function(**_RISES)),
     ("Atanh", np.arctanh, function(**_RISES)),
 ):
-    define_elementwise(_name, wide_unary(_approximate), traits=_traits)
+    define_elementwise(_name, unary(_approximate), traits=_traits)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ir.extents import add, quotient
+from eqsat.ir.extents import add, multiply, quotient
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import broadcast, common_dtype, count, format_shape, same_dim, unknown_dims
 from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+from eqsat.ir.types import DType, Shape, TensorType, Type
 
 # --- types ---------------------------------------------------------------------------------------------------------------
 
@@ -58,14 +58,10 @@ def _infer(app: Application) -> tuple[Type, ...]:
         _check_mask(app, scores)
     y: Shape | None = None
     if q is not None and v is not None:
-        y = (*q[:3], v[3]) if ranks == {4} else (q[0], q[2], _product(q[1], v[3]))
+        y = (*q[:3], v[3]) if ranks == {4} else (q[0], q[2], multiply(q[1], v[3]))
     value = app.tensor(2).dtype
     found = (TensorType(dtype, y), TensorType(dtype, k), TensorType(value, v), TensorType(dtype, scores))
     return found[: max(app.outputs, 1)]
-
-
-def _product(heads: Dim, size: Dim) -> Dim:
-    return heads * size if isinstance(heads, int) and isinstance(size, int) else unknown_dims(1)[0]
 
 
 def _check_mask(app: Application, scores: Shape) -> None:
@@ -164,8 +160,7 @@ def _attention(
         bias = _bias(attributes, mask, lengths, capped, past)
         biased = capped + bias
         x = biased.astype(np.float64) if attributes.get("softmax_precision", 0) == DType.DOUBLE else biased
-        largest = x.max(axis=-1, keepdims=True) if x.shape[-1] else np.zeros((*x.shape[:-1], 1), x.dtype)
-        e = np.exp(x - largest)
+        e = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
         chances = np.where(_nowhere(bias), 0, e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
         y = np.matmul(chances.astype(raw.dtype), wide(v))
     shown = (raw, capped, biased, chances)[attributes.get("qk_matmul_output_mode", 0)]

@@ -31,13 +31,8 @@ def _where(attributes: Attributes, condition: Any, x: Any, y: Any) -> Any:
 
 
 def _is_inf(attributes: Attributes, x: Any) -> Any:
-    x = wide(x)
-    result = np.zeros(x.shape, np.bool_)
-    if attributes.get("detect_positive", 1):
-        result = result | np.equal(x, np.inf)
-    if attributes.get("detect_negative", 1):
-        result = result | np.equal(x, -np.inf)
-    return np.asarray(result)
+    x, up, down = wide(x), attributes.get("detect_positive", 1), attributes.get("detect_negative", 1)
+    return np.asarray((np.equal(x, np.inf) & bool(up)) | (np.equal(x, -np.inf) & bool(down)))
 
 
 def _is_nan(attributes: Attributes, x: Any) -> Any:

@@ -4,7 +4,7 @@ All are computed tap by tap: for each element of the kernel one matrix product o
 input. That needs no patch matrix and covers groups, strides, dilations and any number of spatial axes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import defines, narrow, wide
-from eqsat.ir.operators.windows import Window
+from eqsat.ir.operators.windows import Window, spatial_rank
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import DType, Shape, TensorType, Type
 
@@ -32,9 +32,7 @@ def convolution_shape(app: Application, x: Shape | None, w: Shape | None) -> Sha
     """``[N, M, ...]`` for an input ``[N, C, ...]`` and weights ``[M, C/group, ...]``."""
     if x is None:
         return None
-    rank = len(x) - 2
-    if rank < 1:
-        raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(x)}")
+    rank = spatial_rank(app, x)
     group = app.attr("group", 1)
     kernel: Any = app.attr("kernel_shape")
     if w is not None:
@@ -77,34 +75,29 @@ def convolve(attributes: Attributes, x: np.ndarray, w: np.ndarray) -> np.ndarray
     return result.reshape(batch, w.shape[0], *numbers)
 
 
-def convolution_flops(data: int, weights: int) -> Any:
-    """A multiply-add for each output element and element of its window; inputs ``data`` and ``weights``."""
+def convolution_flops(weights: int) -> Callable[[Application, Sequence[Type | None]], float]:
+    """A multiply-add for each element of a value and each element of its window, by the weights, which are that input."""
 
-    def flops(app: Application, outputs: Sequence[Type]) -> float:
-        found = app.types[weights]
-        if not isinstance(found, TensorType) or found.shape is None:
-            return 2.0 * count(outputs[0])
-        return 2.0 * count(outputs[0]) * count(TensorType(found.dtype, found.shape[1:]))
+    def flops(app: Application, values: Sequence[Type | None]) -> float:
+        shape = app.shape(weights)
+        return 2.0 * count(values[0]) * (1.0 if shape is None else count(TensorType(DType.FLOAT, shape[1:])))
 
     return flops
 
 
-def _along_channels(v: np.ndarray, rank: int) -> np.ndarray:
+def along_channels(v: np.ndarray, rank: int) -> np.ndarray:
+    """A number for each channel, shaped to broadcast along axis 1 of ``rank`` axes."""
     return v.reshape(1, -1, *(1,) * (rank - 2))
 
 
 def _infer_conv(app: Application) -> tuple[Type, ...]:
     x, w = app.tensor(0), app.tensor(1)
-    if app.has(2):
-        dtype = common_dtype(app, 0, 1, 2)
-        check_vector(app, 2, None if not w.shape else w.shape[0], "the bias")
-    else:
-        dtype = common_dtype(app, 0, 1)
-    return (TensorType(dtype, convolution_shape(app, x.shape, w.shape)),)
+    check_vector(app, 2, None if not w.shape else w.shape[0], "the bias")
+    return (TensorType(common_dtype(app, 0, 1, optional=2), convolution_shape(app, x.shape, w.shape)),)
 
 
 def _conv_flops(app: Application, outputs: Sequence[Type]) -> float:
-    return convolution_flops(0, 1)(app, outputs) + (count(outputs[0]) if app.has(2) else 0.0)
+    return convolution_flops(1)(app, outputs) + (count(outputs[0]) if app.has(2) else 0.0)
 
 
 @defines(
@@ -118,7 +111,7 @@ def _conv(attributes: Attributes, x: Any, w: Any, bias: Any = None) -> Any:
     """``Y = X * W + B``"""
     result = convolve(attributes, wide(x), wide(w))
     if bias is not None:
-        result = result + _along_channels(wide(bias), x.ndim)
+        result = result + along_channels(wide(bias), x.ndim)
     return narrow(result, x)
 
 
@@ -130,7 +123,7 @@ def _infer_conv_integer(app: Application) -> tuple[Type, ...]:
     "ConvInteger",
     infer=_infer_conv_integer,
     kind=Kind.ANCHOR,
-    flops=convolution_flops(0, 1),
+    flops=convolution_flops(1),
     bit_exact=True,
     traits=Traits(product=replace(_CHANNELS, bias=None, columns={3: 0}), differences=((0, 2), (1, 3))),
 )
@@ -160,7 +153,7 @@ def _infer_qlinear_conv(app: Application) -> tuple[Type, ...]:
     "QLinearConv",
     infer=_infer_qlinear_conv,
     kind=Kind.ANCHOR,
-    flops=convolution_flops(0, 3),
+    flops=convolution_flops(3),
     traits=Traits(product=replace(_CHANNELS, weights=3, bias=8), quantises=True, differences=((0, 2), (3, 5))),
 )
 def _qlinear_conv(attributes: Attributes, *inputs: Any) -> Any:
@@ -171,5 +164,5 @@ def _qlinear_conv(attributes: Attributes, *inputs: Any) -> Any:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = given[:9]
     total = _integer_convolve(attributes, x, x_zero, w, w_zero)
     if bias is not None:
-        total = total + _along_channels(bias, x.ndim)
-    return requantize(total, x_scale, _along_channels(w_scale, x.ndim), y_scale, y_zero)
+        total = total + along_channels(bias, x.ndim)
+    return requantize(total, x_scale, along_channels(w_scale, x.ndim), y_scale, y_zero)

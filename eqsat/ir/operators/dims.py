@@ -3,6 +3,7 @@
 Nothing is assumed of a symbol except that it stands for one non-negative integer.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,8 @@ from eqsat.ir import extents
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.nominal import note_equal
 from eqsat.ir.operator import Application
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, type_of_array
+from eqsat.ir.traits import VARIADIC
+from eqsat.ir.types import Dim, DType, Shape, Type, type_of_array
 
 
 def unknown_dims(rank: int) -> Shape:
@@ -115,19 +117,15 @@ def axes_of(app: Application, axes: Sequence[int], rank: int) -> list[int]:
 
 def count(type: Type | None) -> float:
     """Number of elements, where an unknown extent counts as 1 (work is then per unit of that extent)."""
-    if not isinstance(type, TensorType) or type.shape is None:
+    if type is None or type.shape is None:
         return 0.0
-    number = 1
-    for d in type.shape:
-        if isinstance(d, int):
-            number *= d
-    return float(number)
+    return float(math.prod(d for d in type.shape if isinstance(d, int)))
 
 
-def common_dtype(app: Application, *indices: int) -> DType:
-    """The one element type of several inputs. Raises `ShapeError` if they differ."""
+def common_dtype(app: Application, *indices: int, optional: int = VARIADIC) -> DType:
+    """The one element type of several inputs, and of an ``optional`` one if it is there. Raises `ShapeError` if they differ."""
     result = DType.UNDEFINED
-    for index in indices:
+    for index in (*indices, optional) if app.has(optional) else indices:
         found = app.tensor(index).dtype
         if found is result or found is DType.UNDEFINED:
             continue

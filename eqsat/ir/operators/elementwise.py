@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Evaluate, Flops, InferRule, Kind, define
+from eqsat.ir.operator import Application, Flops, InferRule, Kind, define
 from eqsat.ir.operators.dims import broadcast, common_dtype, count
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
@@ -64,6 +64,11 @@ def infer_variadic(app: Application) -> tuple[Type, ...]:
     return (TensorType(common_dtype(app, *range(len(app.types))), shape),)
 
 
+def input_flops(app: Application, outputs: Sequence[Type]) -> float:
+    """One operation for each element of the first input."""
+    return count(app.types[0])
+
+
 def flops_per_element(factor: float) -> Flops:
     """``factor`` operations for each output element."""
 
@@ -82,29 +87,18 @@ def defines(name: str, *, flops: Flops | float = 1, **facts: Any) -> Callable[[M
     work = flops if callable(flops) else flops_per_element(flops)
 
     def register(compute: Meaning) -> Meaning:
-        define(name, evaluate=evaluation(compute), flops=work, **facts)
+        def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+            found: tuple[Any, ...] | np.ndarray = compute(attributes, *inputs)
+            return found if isinstance(found, tuple) else (found,)
+
+        define(name, evaluate=evaluate, flops=work, **facts)
         return compute
 
     return register
 
 
-def evaluation(compute: Meaning) -> Evaluate:
-    """A function of attributes and inputs as definitions hold it."""
-
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        found: tuple[Any, ...] | np.ndarray = compute(attributes, *inputs)
-        return found if isinstance(found, tuple) else (found,)
-
-    return evaluate
-
-
 def unary(compute: Unary) -> OfOne:
-    """``compute`` in the input's own precision."""
-    return lambda attributes, x: narrow(compute(x), x)
-
-
-def wide_unary(compute: Unary) -> OfOne:
-    """``compute`` in float32 at least."""
+    """``compute`` in float32 at least, rounded once."""
     return lambda attributes, x: narrow(compute(wide(x)), x)
 
 

@@ -58,8 +58,7 @@ def integer_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def matmul_flops(app: Application, outputs: Sequence[Type]) -> float:
     """A multiplication and an addition for each output element and inner index."""
-    first = app.types[0]
-    inner = first.shape[-1] if isinstance(first, TensorType) and first.shape else 1
+    inner = (app.shape(0) or (1,))[-1]
     return 2.0 * count(outputs[0]) * (inner if isinstance(inner, int) else 1)
 
 
@@ -83,7 +82,7 @@ def _matmul(attributes: Attributes, a: Any, b: Any) -> Any:
 
 def _infer_gemm(app: Application) -> tuple[Type, ...]:
     a, b = app.shape(0), app.shape(1)
-    dtype = common_dtype(app, 0, 1, *([2] if app.has(2) else []))
+    dtype = common_dtype(app, 0, 1, optional=2)
     for found in (a, b):
         if found is not None and len(found) != 2:
             raise app.fail(f"operands must be matrices, got {format_shape(found)}")
@@ -104,12 +103,8 @@ def _extents(shape: Shape | None, transposed: bool) -> tuple[Dim, Dim]:
 
 
 def _gemm_flops(app: Application, outputs: Sequence[Type]) -> float:
-    first = app.types[0]
-    inner = 1
-    if isinstance(first, TensorType) and first.shape:
-        found = first.shape[0 if app.attr("transA", 0) else -1]
-        inner = found if isinstance(found, int) else 1
-    return count(outputs[0]) * (2.0 * inner + (1.0 if app.has(2) else 0.0))
+    inner = _extents(app.shape(0), bool(app.attr("transA", 0)))[1]
+    return count(outputs[0]) * (2.0 * (inner if isinstance(inner, int) else 1) + app.has(2))
 
 
 @defines(

@@ -9,7 +9,6 @@ rounds a row alike for all columns: products side by side are the same numbers. 
 then, to within the rounding of floats, so nothing of that kind is stated: it is linear in the scales, and in the bias.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,8 @@ from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.dims import same_dim
+from eqsat.ir.operators.dims import count, same_dim
+from eqsat.ir.outlines import rows_by
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -141,15 +141,13 @@ def _unpacked(b: Any, bits: int, packed: str, rows: int, each: int) -> str:
 
 def _flops(app: Application, outputs: Sequence[Type]) -> float:
     """A multiplication and an addition for each row of each column; of any number of rows, one."""
-    found = outputs[0]
-    shape = found.shape if isinstance(found, TensorType) and found.shape else (app.attributes["N"],)
-    return 2.0 * int(app.attributes["K"]) * math.prod(d if isinstance(d, int) else 1 for d in shape)
+    rows = outputs[0] if outputs[0].shape else TensorType(DType.FLOAT, (app.attributes["N"],))
+    return 2.0 * int(app.attributes["K"]) * count(rows)
 
 
 def _outline(app: Application) -> tuple[Type, ...]:
     """The type of a product by weights of any width, order and precision."""
-    x = app.tensor(0)
-    return (TensorType(x.dtype, None if x.shape is None else (*x.shape[:-1], int(app.attributes["N"]))),)
+    return rows_by(app, int(app.attributes["N"]))
 
 
 _AXES = ProductAxes(data=-1, inner=1, outer=0, result=-1)

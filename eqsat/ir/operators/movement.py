@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from eqsat.ir.operator import Application, InferRule, Kind, no_flops
 from eqsat.ir.operators.dims import axis_of, broadcast, common_dtype, format_shape, ints, listed, same_dim, unknown_dims
 from eqsat.ir.operators.elementwise import Meaning, defines
 from eqsat.ir.traits import EVERY, Traits, moving
-from eqsat.ir.types import Shape, TensorType, Type
+from eqsat.ir.types import TensorType, Type
 
 
 def define_injective(name: str, infer: InferRule, compute: Meaning, traits: Traits, **more: Any) -> None:
@@ -93,23 +94,22 @@ def _concat(attributes: Attributes, *parts: Any) -> Any:
     return np.concatenate(parts, attributes["axis"])
 
 
-def _infer_depth_to_space(app: Application) -> tuple[Type, ...]:
-    x = app.tensor(0)
-    block = app.attr("blocksize")
+def _infer_blocks(app: Application, *, to_depth: bool) -> tuple[Type, ...]:
+    """Squares of ``blocksize`` by ``blocksize`` elements become channels, or channels become squares."""
+    x, block = app.tensor(0), app.attr("blocksize")
     if x.shape is None:
         return (TensorType(x.dtype, unknown_dims(4)),)
-    n, c, h, w = _nchw(app, x.shape)
-    channels = quotient(c, block * block)
-    if channels is None and isinstance(c, int):
-        raise app.fail(f"{c} channels are no multiple of {block} x {block}")
-    depth = fresh_symbol() if channels is None else channels
-    return (TensorType(x.dtype, (n, depth, multiply(h, block), multiply(w, block))),)
-
-
-def _nchw(app: Application, shape: Shape) -> Shape:
-    if len(shape) != 4:
-        raise app.fail(f"the input must have rank 4, got {format_shape(shape)}")
-    return shape
+    if len(x.shape) != 4:
+        raise app.fail(f"the input must have rank 4, got {format_shape(x.shape)}")
+    result = [x.shape[0]]
+    for extent, factor, grows in zip(
+        x.shape[1:], (block * block, block, block), (to_depth, *(not to_depth,) * 2), strict=True
+    ):
+        found = multiply(extent, factor) if grows else quotient(extent, factor)
+        if found is None and isinstance(extent, int):
+            raise app.fail(f"extent {extent} is no multiple of {factor}")
+        result.append(fresh_symbol() if found is None else found)
+    return (TensorType(x.dtype, tuple(result)),)
 
 
 def _depth_to_space(attributes: Attributes, x: Any) -> Any:
@@ -121,20 +121,6 @@ def _depth_to_space(attributes: Attributes, x: Any) -> Any:
     else:
         moved = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
     return moved.reshape(n, c // (b * b), h * b, w * b)
-
-
-def _infer_space_to_depth(app: Application) -> tuple[Type, ...]:
-    x = app.tensor(0)
-    block = app.attr("blocksize")
-    if x.shape is None:
-        return (TensorType(x.dtype, unknown_dims(4)),)
-    n, c, h, w = _nchw(app, x.shape)
-    extents = [quotient(d, block) for d in (h, w)]
-    for d, found in zip((h, w), extents, strict=True):
-        if found is None and isinstance(d, int):
-            raise app.fail(f"extent {d} is no multiple of {block}")
-    rows, columns = (fresh_symbol() if d is None else d for d in extents)
-    return (TensorType(x.dtype, (n, multiply(c, block * block), rows, columns)),)
 
 
 def _space_to_depth(attributes: Attributes, x: Any) -> Any:
@@ -157,5 +143,5 @@ define_injective("Transpose", _infer_transpose, _transpose, _permutes, defaults=
 define_injective("Expand", _infer_expand, _expand, replace(_repeats, extents=1))
 define_injective("Tile", _infer_tile, _tile, _repeats)
 define_injective("Concat", _infer_concat, _concat, Traits(sources=EVERY, moves=True))
-define_injective("DepthToSpace", _infer_depth_to_space, _depth_to_space, _permutes)
-define_injective("SpaceToDepth", _infer_space_to_depth, _space_to_depth, _permutes)
+define_injective("DepthToSpace", partial(_infer_blocks, to_depth=False), _depth_to_space, _permutes)
+define_injective("SpaceToDepth", partial(_infer_blocks, to_depth=True), _space_to_depth, _permutes)

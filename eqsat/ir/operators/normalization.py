@@ -181,18 +181,14 @@ def _infer_softmax(app: Application) -> tuple[Type, ...]:
 @defines("Softmax", infer=_infer_softmax, kind=Kind.REDUCTION, flops=5, traits=_CHANCES)
 def _softmax(attributes: Attributes, x: Any) -> Any:
     """``exp(x - max x) / sum exp(x - max x)`` along the axis."""
-    if x.size == 0:
-        return x
     axis, data = attributes.get("axis", -1), wide(x)
-    e = np.exp(data - data.max(axis=axis, keepdims=True))
+    e = np.exp(data - data.max(axis=axis, keepdims=True, initial=-np.inf))
     return narrow(e / e.sum(axis=axis, keepdims=True), x)
 
 
 @defines("LogSoftmax", infer=_infer_softmax, kind=Kind.REDUCTION, flops=6, traits=_LOGARITHMS)
 def _log_softmax(attributes: Attributes, x: Any) -> Any:
     """``x - max x - log(sum exp(x - max x))`` along the axis."""
-    if x.size == 0:
-        return x
     axis, data = attributes.get("axis", -1), wide(x)
-    shifted = data - data.max(axis=axis, keepdims=True)
+    shifted = data - data.max(axis=axis, keepdims=True, initial=-np.inf)
     return narrow(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)), x)

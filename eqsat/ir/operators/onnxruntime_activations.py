@@ -6,7 +6,7 @@ from typing import Any
 from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Kind
+from eqsat.ir.operator import Expand, Kind
 from eqsat.ir.operators.activation import GELU
 from eqsat.ir.traits import Traits
 
@@ -23,19 +23,12 @@ def _with_bias(b: Any, inputs: Sequence[str | None]) -> str:
     return b.op("Add", inputs[0], inputs[1])
 
 
-def _gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    only_attributes("Gelu", attributes)
-    return [b.op("Gelu", inputs[0], approximate="none")]
+def _gelu(name: str, approximate: str) -> Expand:
+    def expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+        only_attributes(name, attributes)
+        return [b.op("Gelu", _with_bias(b, inputs), approximate=approximate)]
 
-
-def _bias_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    only_attributes("BiasGelu", attributes)
-    return [b.op("Gelu", _with_bias(b, inputs), approximate="none")]
-
-
-def _fast_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    only_attributes("FastGelu", attributes)
-    return [b.op("Gelu", _with_bias(b, inputs), approximate="tanh")]
+    return expand
 
 
 def _quick_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
@@ -49,9 +42,9 @@ def _quick_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) ->
 _GELU = Traits(structure=GELU.structure, bounds=GELU.bounds)
 
 for _key, _expand, _traits in (
-    ("Gelu", _gelu, _GELU),
-    ("BiasGelu", _bias_gelu, _GELU),
-    ("FastGelu", _fast_gelu, _GELU),
+    ("Gelu", _gelu("Gelu", "none"), _GELU),
+    ("BiasGelu", _gelu("BiasGelu", "none"), _GELU),
+    ("FastGelu", _gelu("FastGelu", "tanh"), _GELU),
     ("QuickGelu", _quick_gelu, Traits(structure="gelu")),
 ):
     define_composite(f"com.microsoft::{_key}", _expand, Kind.ELEMENTWISE, traits=_traits)

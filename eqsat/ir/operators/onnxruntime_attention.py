@@ -13,23 +13,37 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count
+from eqsat.ir.operators.elementwise import infer_same
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 
-def _width(b: GraphBuilder, value: str | None) -> int:
-    """Extent of the last of three axes."""
-    found = b.type_of(value or "") if value else None
-    shape = None if found is None else found.shape
-    if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
-        raise ShapeError(f"MultiHeadAttention takes values [batch, sequence, width] of known width, got {found}")
-    return shape[2]
+def _extent(b: GraphBuilder, op: str, value: str | None, axis: int, rank: int) -> int:
+    """Extent of an axis of a value, which has so many."""
+    found = b.type_of(value or "")
+    extent = found.shape[axis] if found.shape is not None and found.rank == rank else None
+    if not isinstance(extent, int):
+        raise ShapeError(f"{op} takes values of {rank} axes, of which the extent of axis {axis} is known, got {found}")
+    return extent
 
 
 def heads_apart(b: GraphBuilder, value: str, heads: int, width: int) -> str:
     """``[batch, sequence, heads * size]`` as ``[batch, heads, sequence, size]``."""
     split = b.op("Reshape", value, b.constant([0, 0, heads, width // heads], "int64"))
     return b.op("Transpose", split, perm=(0, 2, 1, 3))
+
+
+def scaled_scores(b: GraphBuilder, attributes: Attributes, queries: str, keys: str, size: int) -> str:
+    """``scale * Q K^T``, by the root of the size of a head unless a scale is given."""
+    scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(size)
+    scores = b.op("MatMul", queries, b.op("Transpose", keys, perm=(0, 1, 3, 2)))
+    return b.op("Mul", scores, b.constant(scale, b.type_of(scores).dtype))
+
+
+def mixed_values(b: GraphBuilder, scores: str, values: str, width: int) -> str:
+    """``softmax(scores) V``, heads side by side again."""
+    found = b.op("MatMul", b.op("Softmax", scores, axis=-1), values)
+    return b.op("Reshape", b.op("Transpose", found, perm=(0, 2, 1, 3)), b.constant([0, 0, width], "int64"))
 
 
 _STORES = (1, 2)
@@ -46,7 +60,7 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
     if any(inputs[8:]) or given[4] or not unpacked or attributes.get("unidirectional", 0):
         raise ShapeError("MultiHeadAttention: packed, padded or causal values are not covered by the definition")
     heads: Any = attributes["num_heads"]
-    widths = [_width(b, v) for v in given[:3]]
+    widths = [_extent(b, "MultiHeadAttention", v, 2, 3) for v in given[:3]]
     if widths[0] != widths[1] or any(w % heads for w in widths):
         raise ShapeError(f"MultiHeadAttention: widths {widths} do not split into {heads} heads")
     operands: list[str] = []
@@ -59,14 +73,10 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
         operands.append(heads_apart(b, value or "", heads, width))
     if stored[0]:
         operands[1:] = [b.op("Concat", past, new, axis=2) for past, new in zip(stored, operands[1:], strict=True)]
-    scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
-    scores = b.op("MatMul", operands[0], b.op("Transpose", operands[1], perm=(0, 1, 3, 2)))
-    scores = b.op("Mul", scores, b.constant(np.asarray(scale, b.type_of(scores).dtype.numpy)))
+    scores = scaled_scores(b, attributes, operands[0], operands[1], widths[0] // heads)
     if given[5]:
         scores = b.op("Add", scores, given[5])
-    found = b.op("MatMul", b.op("Softmax", scores, axis=-1), operands[2])
-    joined = b.op("Transpose", found, perm=(0, 2, 1, 3))
-    return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64")), *operands[1:]]
+    return [mixed_values(b, scores, operands[2], widths[2]), *operands[1:]]
 
 
 define_composite(
@@ -89,10 +99,7 @@ def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | Non
         ROTARY, attributes, "interleaved", "num_heads", "rotary_embedding_dim", "scale", "is_packed_batching"
     )
     x, places, cosines, sines = inputs
-    rank, more = (
-        _rank(b, x),
-        {k: attributes[k] for k in ("interleaved", "rotary_embedding_dim") if attributes.get(k, 0)},
-    )
+    rank, more = _rank(b, x), {k: n for k in ("interleaved", "rotary_embedding_dim") if (n := attributes.get(k, 0))}
     if rank not in (3, 4) or _rank(b, cosines) != 2 or _rank(b, sines) != 2 or attributes.get("scale", 1.0) != 1.0:
         raise ShapeError(
             f"{ROTARY}: other than three or four axes, tables of two, or scaled, are not covered by the definition"
@@ -119,12 +126,8 @@ def _heads_of_tables(b: Any, x: str | None, table: str | None) -> int:
     return width // (2 * angles) if known and width % (2 * angles) == 0 else 0
 
 
-def _like_first(app: Application) -> tuple[Type, ...]:
-    return (app.tensor(0),)
-
-
 ROTARY = "com.microsoft::RotaryEmbedding"
-define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, outline=_like_first)
+define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, outline=infer_same)
 
 
 # --- heads that share keys and values, and a cache -------------------------------------------------------------------
@@ -135,17 +138,6 @@ _INPUTS = 14
 _SCORES = 10
 BLOCK, TURNED_BLOCK = 8, 16
 """What the size of a head is a multiple of, and of one that turns."""
-
-
-def _length(b: GraphBuilder, value: str | None, axis: int, rank: int) -> int:
-    """Extent of the axis along which a sequence lies; 0 for an absent value."""
-    if not value:
-        return 0
-    found = b.type_of(value)
-    extent = found.shape[axis] if found.shape is not None and found.rank == rank else None
-    if not isinstance(extent, int):
-        raise ShapeError(f"{_GROUPED} takes sequences of known length with {rank} axes, got {found}")
-    return extent
 
 
 def _check_lengths(b: GraphBuilder, lengths: str | None, longest: str | None, total: int) -> None:
@@ -201,8 +193,8 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
         raise ShapeError(f"{_GROUPED}: sunk or quantised values, or tables unused, are not covered by the definition")
     if not keys:
         query, keys, values = _unpacked(b, query, heads, groups)
-    new, before = _length(b, keys, 1, 3), _length(b, past_keys, 2, 4)
-    if _length(b, query, 1, 3) != new:
+    new, before = _extent(b, _GROUPED, keys, 1, 3), _extent(b, _GROUPED, past_keys, 2, 4) if past_keys else 0
+    if _extent(b, _GROUPED, query, 1, 3) != new:
         raise ShapeError(f"{_GROUPED} takes as many queries as new keys")
     batch, _, width = b.type_of(query).shape
     block = TURNED_BLOCK if turned else BLOCK

@@ -3,7 +3,6 @@
 So ONNX Runtime's tools write encoders, and decoders without stored keys.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
-from eqsat.ir.operators.onnxruntime_attention import heads_apart
+from eqsat.ir.operators.onnxruntime_attention import heads_apart, mixed_values, scaled_scores
 from eqsat.ir.outlines import of_attention
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType
@@ -38,9 +37,7 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     whole = b.op("Add", whole, biases) if biases else whole
     parts = b.op("Split", whole, b.constant(list(widths), "int64"), outputs=3, axis=2)
     q, k, v = (heads_apart(b, part, heads, width) for part, width in zip(parts, widths, strict=True))
-    scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
-    dtype = b.type_of(x).dtype
-    scores = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), b.constant(scale, dtype))
+    scores, dtype = scaled_scores(b, attributes, q, k, widths[0] // heads), b.type_of(x).dtype
     places = _places(b, x)
     if mask:
         forbidden: Any = attributes.get("mask_filter_value", _FORBIDDEN)
@@ -52,8 +49,7 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
         row = b.op("Unsqueeze", places, b.constant([1], "int64"))
         earlier = b.op("LessOrEqual", places, row)
         scores = b.op("Where", earlier, scores, b.constant(np.finfo(dtype.numpy).min, dtype))
-    found = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
-    joined = b.op("Reshape", b.op("Transpose", found, perm=(0, 2, 1, 3)), b.constant([0, 0, widths[2]], "int64"))
+    joined = mixed_values(b, scores, v, widths[2])
     if widths[1] != widths[2]:
         return [joined]
     first = b.constant([0], "int64")

@@ -49,25 +49,14 @@ def _quantized(b: GraphBuilder, value: str, inputs: Sequence[str | None], at: in
     return b.op("QuantizeLinear", value, scale, zero or b.constant(0, b.type_of(like or "").dtype))
 
 
-def _binary(op: str) -> Expand:
-    def expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-        only_attributes(f"QLinear{op}", attributes)
-        value = b.op(op, _dequantized(b, inputs, 0, 0), _dequantized(b, inputs, 3, 0))
-        return [_quantized(b, value, inputs, 6, inputs[0], 0)]
-
-    return expand
-
-
-def _unary(op: str, *names: str, axes: int = 1) -> Expand:
+def _on_bytes(op: str, *names: str, axes: int) -> Expand:
     """``op`` with those of the attributes that it knows, too. ``axes``: of scales and zero points, at most."""
 
     def expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-        kept = {k: v for k, v in attributes.items() if k != "channels_last"}
-        only_attributes(f"QLinear{op}", Attributes(kept), *names)
-        if attributes.get("channels_last", 0):
-            raise ShapeError(f"QLinear{op}: attribute 'channels_last' is not covered by the definition")
-        value = b.op(op, _dequantized(b, inputs, 0, axes), **kept)
-        return [_quantized(b, value, inputs, 3, inputs[0], axes)]
+        only_attributes(f"QLinear{op}", attributes, *names, channels_last=0)
+        number, kept = OPERANDS[op], {k: v for k, v in attributes.items() if k != "channels_last"}
+        value = b.op(op, *(_dequantized(b, inputs, 3 * i, axes) for i in range(number)), **kept)
+        return [_quantized(b, value, inputs, 3 * number, inputs[0], axes)]
 
     return expand
 
@@ -101,12 +90,12 @@ def _softmax(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Se
 
 
 for _name, _expand, _kind in (
-    ("QLinearAdd", _binary("Add"), Kind.ELEMENTWISE),
-    ("QLinearMul", _binary("Mul"), Kind.ELEMENTWISE),
-    ("QLinearSigmoid", _unary("Sigmoid"), Kind.ELEMENTWISE),
-    ("QLinearLeakyRelu", _unary("LeakyRelu", "alpha"), Kind.ELEMENTWISE),
-    ("QLinearAveragePool", _unary("AveragePool", *POOL, axes=0), Kind.REDUCTION),
-    ("QLinearGlobalAveragePool", _unary("GlobalAveragePool"), Kind.REDUCTION),
+    ("QLinearAdd", _on_bytes("Add", axes=0), Kind.ELEMENTWISE),
+    ("QLinearMul", _on_bytes("Mul", axes=0), Kind.ELEMENTWISE),
+    ("QLinearSigmoid", _on_bytes("Sigmoid", axes=1), Kind.ELEMENTWISE),
+    ("QLinearLeakyRelu", _on_bytes("LeakyRelu", "alpha", axes=1), Kind.ELEMENTWISE),
+    ("QLinearAveragePool", _on_bytes("AveragePool", *POOL, axes=0), Kind.REDUCTION),
+    ("QLinearGlobalAveragePool", _on_bytes("GlobalAveragePool", axes=1), Kind.REDUCTION),
     ("QLinearConcat", _concat, Kind.INJECTIVE),
     ("QLinearSoftmax", _softmax, Kind.REDUCTION),
     ("QLinearConv", _convolution, Kind.ANCHOR),

@@ -8,9 +8,9 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.dims import count, format_shape
-from eqsat.ir.operators.elementwise import defines, narrow, wide
-from eqsat.ir.operators.windows import Window
+from eqsat.ir.operators.dims import count
+from eqsat.ir.operators.elementwise import defines, input_flops, narrow, wide
+from eqsat.ir.operators.windows import Window, spatial_rank
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -22,11 +22,8 @@ def _infer_pool(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
     shape = x.shape
     if shape is not None:
-        rank = len(shape) - 2
-        if rank < 1:
-            raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(shape)}")
         window = Window.of(app.attributes, app.attr("kernel_shape", ()))
-        window.check(app, rank)
+        window.check(app, spatial_rank(app, shape))
         shape = (*shape[:2], *[window.output(app, i, d) for i, d in enumerate(shape[2:])])
     return (TensorType(x.dtype, shape), TensorType(DType.INT64, shape))[: max(app.outputs, 1)]
 
@@ -94,17 +91,13 @@ def _infer_global(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (*x.shape[:2], *(1,) * (len(x.shape) - 2))),)
 
 
-def _input_flops(app: Application, outputs: Sequence[Type]) -> float:
-    return count(app.types[0])
-
-
-@defines("GlobalAveragePool", infer=_infer_global, flops=_input_flops, traits=_AVERAGE, kind=Kind.REDUCTION)
+@defines("GlobalAveragePool", infer=_infer_global, flops=input_flops, traits=_AVERAGE, kind=Kind.REDUCTION)
 def _global_average(attributes: Attributes, x: Any) -> Any:
     """Mean over all positions of each channel."""
     return narrow(wide(x).mean(axis=tuple(range(2, x.ndim)), keepdims=True), x)
 
 
-@defines("GlobalMaxPool", infer=_infer_global, flops=_input_flops, bit_exact=True, traits=_LARGEST, kind=Kind.REDUCTION)
+@defines("GlobalMaxPool", infer=_infer_global, flops=input_flops, bit_exact=True, traits=_LARGEST, kind=Kind.REDUCTION)
 def _global_max(attributes: Attributes, x: Any) -> Any:
     """Largest element over all positions of each channel."""
     return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)

@@ -5,7 +5,6 @@ one number or one for each column (N,). The result has the scale ``sy`` and the 
 have such a kernel (cuBLASLt and CUTLASS with an epilogue); ONNX has none, ONNX Runtime one for matrices (QGemm).
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.dims import count, same_dim
+from eqsat.ir.operators.dims import check_vector, count
 from eqsat.ir.traits import Product, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -24,9 +23,9 @@ def _infer(app: Application) -> tuple[Type, ...]:
     a, w, bias, zero = app.tensor(0), app.tensor(2), app.tensor(3), app.tensor(6)
     if a.shape is None or w.shape is None or len(a.shape) < 2 or len(w.shape) != 2:
         raise ShapeError(f"QLinearGemm takes integers of rank 2 or more and a matrix, got {a} and {w}")
-    wrong_shape = bias.shape is not None and (len(bias.shape) != 1 or same_dim(bias.shape[0], w.shape[1]) is None)
-    if bias.dtype not in (DType.INT32, DType.UNDEFINED) or wrong_shape:
-        raise ShapeError(f"QLinearGemm takes a bias of int32 with {w.shape[1]} elements, got {bias}")
+    check_vector(app, 3, w.shape[1], "the bias")
+    if bias.dtype not in (DType.INT32, DType.UNDEFINED):
+        raise ShapeError(f"QLinearGemm takes a bias of int32, got {bias}")
     return (TensorType(zero.dtype, (*a.shape[:-1], w.shape[1])),)
 
 
@@ -41,7 +40,7 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
 def _flops(app: Application, outputs: Sequence[Type]) -> float:
     shape = app.shape(2)
     inner = shape[0] if shape and isinstance(shape[0], int) else 1
-    return 2.0 * math.prod((inner, count(outputs[0])))
+    return 2.0 * inner * count(outputs[0])
 
 
 define_composite(

@@ -56,8 +56,7 @@ def _infer_quantize(app: Application) -> tuple[Type, ...]:
 def _infer_dequantize(app: Application) -> tuple[Type, ...]:
     x, scale = app.tensor(0), app.tensor(1)
     _check_granularity(app)
-    if app.has(2):
-        common_dtype(app, 0, 2)
+    common_dtype(app, 0, optional=2)
     return (TensorType(DType(app.attr("output_dtype", 0) or scale.dtype), x.shape),)
 
 

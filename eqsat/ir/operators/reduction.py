@@ -1,23 +1,19 @@
 """Reductions over axes: sums, means, extrema, products, norms, and the index of an extremum."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.dims import axis_of, count, ints, length, unknown_dims
-from eqsat.ir.operators.elementwise import defines, wide
+from eqsat.ir.operators.dims import axis_of, ints, length, unknown_dims
+from eqsat.ir.operators.elementwise import defines, input_flops, wide
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 Reduce = Callable[[np.ndarray, tuple[int, ...]], Any]
-
-
-def _input_flops(app: Application, outputs: Sequence[Type]) -> float:
-    return count(app.types[0])
 
 
 def _infer(app: Application) -> tuple[Type, ...]:
@@ -53,7 +49,7 @@ def _define(name: str, reduce: Reduce, *, bit_exact: bool = False, step: Reduce 
         name,
         infer=_infer,
         kind=Kind.REDUCTION,
-        flops=_input_flops,
+        flops=input_flops,
         bit_exact=bit_exact,
         traits=Traits(reduces=True, counts=(1,), **traits),
     )
@@ -78,13 +74,8 @@ def _mean(x: np.ndarray, axes: tuple[int, ...]) -> Any:
 
 def _extremum(of: Callable[..., Any], lowest: bool) -> Reduce:
     def reduce(x: np.ndarray, axes: tuple[int, ...]) -> Any:
-        if x.dtype == np.bool_:
-            return of(x, axis=axes, initial=lowest)
-        if any(x.shape[a] == 0 for a in axes):
-            bounds = np.iinfo(x.dtype) if x.dtype.kind in "iu" else None
-            edge = (bounds.max if lowest else bounds.min) if bounds else (np.inf if lowest else -np.inf)
-            return of(x, axis=axes, initial=edge)
-        return of(x, axis=axes)
+        ends = (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max) if x.dtype.kind in "iu" else (-np.inf, np.inf)
+        return of(x, axis=axes, initial=lowest if x.dtype == np.bool_ else ends[lowest])
 
     return reduce
 
@@ -142,7 +133,7 @@ def _infer_arg(app: Application) -> tuple[Type, ...]:
 
 
 def _define_arg(name: str, of: Callable[..., Any]) -> None:
-    @defines(name, infer=_infer_arg, kind=Kind.REDUCTION, flops=_input_flops, bit_exact=True, traits=Traits(folds=True))
+    @defines(name, infer=_infer_arg, kind=Kind.REDUCTION, flops=input_flops, bit_exact=True, traits=Traits(folds=True))
     def evaluate(attributes: Attributes, x: Any) -> Any:
         """Index of the extremum along the axis; of equal ones the first, or the last with ``select_last_index``."""
         axis: Any = attributes.get("axis", 0)

@@ -193,8 +193,7 @@ _MODES: dict[str, Literal["edge", "reflect", "wrap"]] = {"edge": "edge", "reflec
 
 def _infer_pad(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
-    if app.has(2):
-        common_dtype(app, 0, 2)
+    common_dtype(app, 0, optional=2)
     if x.shape is None:
         return (x,)
     rank = len(x.shape)

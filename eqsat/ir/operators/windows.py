@@ -16,7 +16,15 @@ from eqsat.ir.extents import add, floor_divide
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
-from eqsat.ir.types import Dim
+from eqsat.ir.operators.dims import format_shape
+from eqsat.ir.types import Dim, Shape
+
+
+def spatial_rank(app: Application, shape: Shape) -> int:
+    """Number of spatial axes of an image, signal or volume. Raises `ShapeError` unless there is one."""
+    if len(shape) < 3:
+        raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(shape)}")
+    return len(shape) - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +70,17 @@ class Window:
 
     def output(self, app: Application, axis: int, d: Dim) -> Dim:
         """Number of windows along an axis of extent ``d``."""
-        stride = self.strides[axis]
         if not isinstance(d, int):
             begin, end = self.pads[axis], self.pads[axis + len(self.kernel)]
-            same = self.auto_pad.startswith("SAME") or begin + end == self.reach(axis) - 1
-            if same and stride == 1:
-                return d
-            if self.auto_pad != "NOTSET" or self.ceil:
+            stride, reach = self.strides[axis], self.reach(axis)
+            if self.auto_pad.startswith("SAME"):
+                undisputed = (
+                    stride == 1 or self.dilations[axis] == 1
+                )  # ONNX Runtime pads pools as if nothing were dilated
+                return floor_divide(add(d, stride - 1), stride) if undisputed else fresh_symbol()
+            if self.ceil and (stride > 1 or end >= reach):
                 return fresh_symbol()
-            return add(floor_divide(add(d, begin + end - self.reach(axis)), stride), 1)
+            return add(floor_divide(add(d, begin + end - reach), stride), 1)
         number = self.windows(axis, d)
         if number < 1:
             begin, end = self.border(axis, d)

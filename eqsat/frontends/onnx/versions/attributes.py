@@ -1,11 +1,19 @@
 """Attributes (and legal ranges) that a version added to an operator without changing nodes that do not use them."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged, unless
+from eqsat.frontends.onnx.versions.steps import (
+    Change,
+    Values,
+    add_step,
+    first_output_only,
+    set_attributes,
+    set_inputs,
+    unchanged,
+    unless,
+)
 from eqsat.ir.graph import Node
 from eqsat.ir.types import HALVES, DType, is_sequence
 
@@ -41,11 +49,13 @@ ADDED_ATTRIBUTES: dict[str, dict[int, dict[str, Any]]] = {
 """Operator -> version -> attribute -> its neutral value (``None``: only absence is neutral)."""
 
 _REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
-_NEGATIVE_AXIS = ["ArgMax", "ArgMin", "Concat", "Flatten", "Gather", "Split", "Softmax", "LogSoftmax", "Hardmax"]
-_NEGATIVE_AXES = [*(f"Reduce{r}" for r in _REDUCTIONS.split()), "Squeeze"]
+_WITH_AXIS = ["ArgMax", "ArgMin", "Concat", "Flatten", "Gather", "Split", "Softmax", "LogSoftmax", "Hardmax"]
+_WITH_AXES = [*(f"Reduce{r}" for r in _REDUCTIONS.split()), "Squeeze", "Unsqueeze"]
 
 
-def _without(defaults: dict[str, Any]) -> Change:
+def without_neutral(**defaults: Any) -> Change:
+    """The node without these attributes, unless one of them has another value than given."""
+
     def down(node: Node, values: Values) -> Node | None:
         if not any(a in node.attributes for a in defaults):
             return node
@@ -55,27 +65,27 @@ def _without(defaults: dict[str, Any]) -> Change:
                 continue
             if value != default:
                 return None
-        return replace(node, attributes=node.attributes.updated(**dict.fromkeys(defaults)))
+        return set_attributes(node, **dict.fromkeys(defaults))
 
     return down
 
 
-def _axis_from_front(node: Node, values: Values) -> Node | None:
-    axis = node.attributes.get("axis")
-    if not isinstance(axis, int) or axis >= 0:
-        return node
-    rank = values.type_of(node.inputs[0]).rank
-    return None if rank is None else replace(node, attributes=node.attributes.updated(axis=axis + rank))
+def _from_front(attribute: str) -> Change:
+    """Axes that count from the end count from the front instead: of the result, if the operator adds them."""
 
+    def down(node: Node, values: Values) -> Node | None:
+        given = node.attributes.get(attribute, ())
+        axes: list[int] = list(given) if is_sequence(given) else [given]
+        if all(a >= 0 for a in axes):
+            return node
+        rank = values.type_of(node.inputs[0]).rank
+        if rank is None:
+            return None
+        rank += len(axes) if node.op == "Unsqueeze" else 0
+        counted = tuple(a + rank if a < 0 else a for a in axes)
+        return set_attributes(node, **{attribute: counted if is_sequence(given) else counted[0]})
 
-def _axes_from_front(node: Node, values: Values) -> Node | None:
-    axes = node.attributes.get("axes")
-    if not is_sequence(axes) or all(a >= 0 for a in axes):
-        return node
-    rank = values.type_of(node.inputs[0]).rank
-    if rank is None:
-        return None
-    return replace(node, attributes=node.attributes.updated(axes=tuple(a + rank if a < 0 else a for a in axes)))
+    return down
 
 
 def _indices_from_front(node: Node, values: Values) -> Node | None:
@@ -83,34 +93,23 @@ def _indices_from_front(node: Node, values: Values) -> Node | None:
     return None if indices is not None and indices.size and indices.min() < 0 else node
 
 
-def _no_output(index: int) -> Change:
-    def down(node: Node, values: Values) -> Node | None:
-        if any(node.outputs[index:]):
-            return None
-        return replace(node, outputs=node.outputs[:index])
-
-    return down
-
-
-def _no_input(index: int) -> Change:
-    def down(node: Node, values: Values) -> Node | None:
-        return None if any(node.inputs[index:]) else replace(node, inputs=node.inputs[:index])
-
-    return down
+def _without_lengths(node: Node, values: Values) -> Node | None:
+    """Before version 24 attention does not know how long each sequence is."""
+    return None if any(node.inputs[6:]) else set_inputs(node, node.inputs[:6])
 
 
 def _quantisation_axis(node: Node, values: Values) -> Node | None:
     """Before version 13 scale and zero point are scalars, and there is no axis."""
     if values.type_of(node.inputs[1]).rank != 0:
         return None if "axis" in node.attributes else node
-    return replace(node, attributes=node.attributes.updated(axis=None))
+    return set_attributes(node, axis=None)
 
 
 def _divided_in_single(node: Node, values: Values) -> Node:
     """Below opset 23 ONNX Runtime divides halves in single precision; from then on nodes have to ask for that."""
     if values.type_of(node.inputs[1]).dtype not in HALVES:
         return node
-    return replace(node, attributes=node.attributes.updated(precision=int(DType.FLOAT)))
+    return set_attributes(node, precision=int(DType.FLOAT))
 
 
 def _divided_as_before(node: Node, values: Values) -> Node | None:
@@ -120,7 +119,7 @@ def _divided_as_before(node: Node, values: Values) -> Node | None:
         values.constant(node.inputs[1])
     ):
         return None
-    return replace(node, attributes=node.attributes.updated(precision=None))
+    return set_attributes(node, precision=None)
 
 
 def _divides_exactly(scale: np.ndarray | None) -> bool:
@@ -135,7 +134,7 @@ def _stated_zero(node: Node, values: Values) -> Node:
     if any(node.inputs[2:]) or integers.dtype is not DType.INT8 or scale.shape not in ((), (1,)):
         return node
     zero = values.add_constant(np.zeros((1,) * len(scale.shape), np.int8), f"{node.inputs[1]}_zero")
-    return replace(node, inputs=(*node.inputs[:2], zero))
+    return set_inputs(node, [*node.inputs[:2], zero])
 
 
 def _of_integers(node: Node, values: Values) -> Node | None:
@@ -151,11 +150,10 @@ def _same_shapes(node: Node, values: Values) -> Node | None:
 
 for _op, _versions in ADDED_ATTRIBUTES.items():
     for _version, _defaults in _versions.items():
-        add_step(_op, _version, unchanged, _without(_defaults), additive=True)
-for _op in _NEGATIVE_AXIS:
-    add_step(_op, 11, unchanged, _axis_from_front, additive=True)
-for _op in _NEGATIVE_AXES:
-    add_step(_op, 11, unchanged, _axes_from_front, additive=True)
+        add_step(_op, _version, unchanged, without_neutral(**_defaults), additive=True)
+for _ops, _attribute in ((_WITH_AXIS, "axis"), (_WITH_AXES, "axes")):
+    for _op in _ops:
+        add_step(_op, 11, unchanged, _from_front(_attribute), additive=True)
 for _op in ("Gather", "ScatterElements"):
     add_step(_op, 11, unchanged, _indices_from_front, additive=True)
 add_step("QuantizeLinear", 23, _divided_in_single, _divided_as_before)
@@ -167,7 +165,7 @@ for _op in ("ScatterElements", "ScatterND"):
     add_step(_op, 18, unchanged, unless("reduction", "max", "min"), additive=True)
 add_step("Mod", 28, unchanged, _of_integers, additive=True)
 add_step("DequantizeLinear", 21, unchanged, _stated_zero, additive=True)
-add_step("MaxPool", 8, unchanged, _no_output(1), additive=True)
+add_step("MaxPool", 8, unchanged, first_output_only, additive=True)
 add_step("Gemm", 11, unchanged, lambda node, values: node if any(node.inputs[2:3]) else None, additive=True)
-add_step("Attention", 24, unchanged, _no_input(6), additive=True)
+add_step("Attention", 24, unchanged, _without_lengths, additive=True)
 add_step("Pad", 19, unchanged, unless("mode", "wrap"), additive=True)

@@ -1,94 +1,70 @@
 """Changes of form: lists and numbers that were attributes and became inputs."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions.steps import Values, add_step, unchanged
+from eqsat.frontends.onnx.versions.steps import (
+    Change,
+    Values,
+    add_step,
+    get_input,
+    set_attributes,
+    set_inputs,
+    unchanged,
+)
 from eqsat.ir.graph import Node
-from eqsat.ir.types import is_sequence
+from eqsat.ir.types import DType
+
+# lists from attributes to inputs
 
 
-def set_inputs(node: Node, inputs: Sequence[str]) -> Node:
-    """``node`` with other inputs, absent trailing ones dropped."""
-    kept = list(inputs)
-    while kept and not kept[-1]:
-        kept.pop()
-    return replace(node, inputs=tuple(kept))
+def _listed(node: Node, index: int, values: Values) -> tuple[Any, ...] | None:
+    """The numbers of an input, none if it is absent; ``None`` if they are not known."""
+    name = get_input(node, index)
+    array = values.constant(name) if name else np.zeros(0)
+    return None if array is None else tuple(array.reshape(-1).tolist())
 
 
-def get_input(node: Node, index: int) -> str:
-    """Name of an input, empty if it is absent."""
-    return node.inputs[index] if index < len(node.inputs) else ""
+def lists_to_inputs(*attributes: str, dtype: DType = DType.INT64) -> Change:
+    """Attributes that became the inputs from 1 on, a number one of one element; empty ones are absent."""
 
-
-def set_attributes(node: Node, **changes: Any) -> Node:
-    """``node`` with attributes changed; ``None`` removes one."""
-    return replace(node, attributes=node.attributes.updated(**changes))
-
-
-def _ints(name: str, node: Node, values: Values) -> tuple[int, ...] | None:
-    array = values.constant(name)
-    return None if array is None else tuple(int(v) for v in array.reshape(-1))
-
-
-# axes, and other lists of integers, from an attribute to input 1
-
-
-def _list_to_input(attribute: str):
     def up(node: Node, values: Values) -> Node:
-        found = node.attributes.get(attribute)
-        if not found:
-            return set_attributes(node, **{attribute: None})
-        name = values.add_constant(np.array(found, np.int64), f"{node.outputs[0] or node.name}_{attribute}")
-        return set_attributes(set_inputs(node, [node.inputs[0], name]), **{attribute: None})
+        inputs, stem = [node.inputs[0]], node.outputs[0] or node.name
+        for name in attributes:
+            found = np.atleast_1d(node.attributes.get(name, ())).astype(dtype.numpy)
+            inputs.append(values.add_constant(found, f"{stem}_{name}") if found.size else "")
+        return set_attributes(set_inputs(node, inputs), **dict.fromkeys(attributes))
 
     return up
 
 
-def _input_to_list(attribute: str, *, required: bool = False):
+def input_to_list(attribute: str, *, required: bool = False) -> Callable[[Node, Values], Node | None]:
+    """Input 1 becomes an attribute again."""
+
     def down(node: Node, values: Values) -> Node | None:
-        name = get_input(node, 1)
-        if not name:
-            return None if required else node
-        found = _ints(name, node, values)
-        if found is None:
+        found = _listed(node, 1, values)
+        # An empty list means "absent", which is not the same for every operator.
+        if found is None or (required and not found):
             return None
-        if not found:  # an empty list means "absent", which is not the same for every operator
-            return None if required else set_inputs(node, node.inputs[:1])
-        return set_attributes(set_inputs(node, node.inputs[:1]), **{attribute: found})
+        return set_attributes(set_inputs(node, node.inputs[:1]), **{attribute: found or None})
 
     return down
 
 
 def _reduce_down(node: Node, values: Values) -> Node | None:
-    if node.attributes.get("noop_with_empty_axes", 0):
-        found = _ints(get_input(node, 1), node, values) if get_input(node, 1) else ()
-        if not found:
-            return None
-    return _input_to_list("axes")(set_attributes(node, noop_with_empty_axes=None), values)
+    if node.attributes.get("noop_with_empty_axes", 0) and not _listed(node, 1, values):
+        return None
+    return input_to_list("axes")(set_attributes(node, noop_with_empty_axes=None), values)
 
 
 for _name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"):
-    add_step(f"Reduce{_name}", 18, _list_to_input("axes"), _reduce_down)
-add_step("ReduceSum", 13, _list_to_input("axes"), _reduce_down)
-add_step("Squeeze", 13, _list_to_input("axes"), _input_to_list("axes"))
-add_step("Unsqueeze", 13, _list_to_input("axes"), _input_to_list("axes", required=True))
-add_step("Split", 13, _list_to_input("split"), _input_to_list("split"))
-
-
-def _unsqueeze_axes_from_front(node: Node, values: Values) -> Node | None:
-    axes, rank = node.attributes.get("axes"), values.type_of(node.inputs[0]).rank
-    if not is_sequence(axes) or all(a >= 0 for a in axes):
-        return node
-    if rank is None:
-        return None
-    return set_attributes(node, axes=tuple(a + rank + len(axes) if a < 0 else a for a in axes))
-
-
-add_step("Unsqueeze", 11, unchanged, _unsqueeze_axes_from_front, additive=True)
+    add_step(f"Reduce{_name}", 18, lists_to_inputs("axes"), _reduce_down)
+add_step("ReduceSum", 13, lists_to_inputs("axes"), _reduce_down)
+add_step("Squeeze", 13, lists_to_inputs("axes"), input_to_list("axes"))
+add_step("Unsqueeze", 13, lists_to_inputs("axes"), input_to_list("axes", required=True))
+add_step("Split", 13, lists_to_inputs("split"), input_to_list("split"))
 
 
 def _split_up(node: Node, values: Values) -> Node:
@@ -124,7 +100,7 @@ def _pad_up(node: Node, values: Values) -> Node | None:
 
 
 def _pad_down(node: Node, values: Values) -> Node | None:
-    pads = _ints(get_input(node, 1), node, values)
+    pads = _listed(node, 1, values)
     value = values.constant(node.inputs[2]) if get_input(node, 2) else np.float32(0)
     if pads is None or value is None or not values.type_of(node.inputs[0]).dtype.is_float:
         return None
@@ -139,7 +115,7 @@ def _pad_down(node: Node, values: Values) -> Node | None:
 def _pad_axes_down(node: Node, values: Values) -> Node | None:
     if not get_input(node, 3):
         return node
-    axes, pads = _ints(node.inputs[3], node, values), _ints(get_input(node, 1), node, values)
+    axes, pads = _listed(node, 3, values), _listed(node, 1, values)
     rank = values.type_of(node.inputs[0]).rank
     if axes is None or pads is None or rank is None:
         return None
@@ -154,27 +130,15 @@ add_step("Pad", 11, _pad_up, _pad_down)
 add_step("Pad", 18, unchanged, _pad_axes_down, additive=True)
 
 
-def _slice_up(node: Node, values: Values) -> Node:
-    inputs = [node.inputs[0]]
-    for name in ("starts", "ends", "axes"):
-        found = node.attributes.get(name)
-        if found:
-            inputs.append(values.add_constant(np.array(found, np.int64), f"{node.outputs[0]}_{name}"))
-    return set_attributes(set_inputs(node, inputs), starts=None, ends=None, axes=None)
-
-
 def _slice_down(node: Node, values: Values) -> Node | None:
-    found = [_ints(get_input(node, i), node, values) if get_input(node, i) else () for i in range(1, 5)]
-    if any(f is None for f in found):
-        return None
-    starts, ends, axes, steps = (f or () for f in found)
-    if any(s != 1 for s in steps):
+    starts, ends, axes, steps = (_listed(node, i, values) for i in range(1, 5))
+    if starts is None or ends is None or axes is None or steps is None or any(s != 1 for s in steps):
         return None
     return set_attributes(set_inputs(node, node.inputs[:1]), starts=starts, ends=ends, axes=axes or None)
 
 
 def _slice_axes_from_front(node: Node, values: Values) -> Node | None:
-    axes = _ints(get_input(node, 3), node, values) if get_input(node, 3) else ()
+    axes = _listed(node, 3, values)
     if axes is None or all(a >= 0 for a in axes):
         return node
     rank = values.type_of(node.inputs[0]).rank
@@ -184,21 +148,16 @@ def _slice_axes_from_front(node: Node, values: Values) -> Node | None:
     return set_inputs(node, [*node.inputs[:3], name, *node.inputs[4:]])
 
 
-add_step("Slice", 10, _slice_up, _slice_down)
+add_step("Slice", 10, lists_to_inputs("starts", "ends", "axes"), _slice_down)
 add_step("Slice", 11, unchanged, _slice_axes_from_front, additive=True)
 
 
-def _top_k_up(node: Node, values: Values) -> Node:
-    name = values.add_constant(np.array([node.attributes.get("k", 1)], np.int64), f"{node.outputs[0] or node.name}_k")
-    return set_attributes(set_inputs(node, [node.inputs[0], name]), k=None)
-
-
 def _top_k_down(node: Node, values: Values) -> Node | None:
-    found = _ints(get_input(node, 1), node, values)
+    found = _listed(node, 1, values)
     return None if found is None else set_attributes(set_inputs(node, node.inputs[:1]), k=found[0])
 
 
-add_step("TopK", 10, _top_k_up, _top_k_down)
+add_step("TopK", 10, lists_to_inputs("k"), _top_k_down)
 
 
 def _dft_up(node: Node, values: Values) -> Node:
@@ -207,8 +166,8 @@ def _dft_up(node: Node, values: Values) -> Node:
 
 
 def _dft_down(node: Node, values: Values) -> Node | None:
-    found = _ints(node.inputs[2], node, values) if get_input(node, 2) else (-2,)
-    return None if found is None else set_attributes(set_inputs(node, node.inputs[:2]), axis=found[0])
+    found = _listed(node, 2, values)
+    return None if found is None else set_attributes(set_inputs(node, node.inputs[:2]), axis=(*found, -2)[0])
 
 
 add_step("DFT", 20, _dft_up, _dft_down)

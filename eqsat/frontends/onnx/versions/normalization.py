@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions.forms import get_input, set_attributes, set_inputs
-from eqsat.frontends.onnx.versions.steps import Values, add_step, unchanged
+from eqsat.frontends.onnx.versions.attributes import without_neutral
+from eqsat.frontends.onnx.versions.steps import (
+    Values,
+    add_step,
+    first_output_only,
+    get_input,
+    set_attributes,
+    set_inputs,
+    unchanged,
+)
 from eqsat.ir.graph import Node
 from eqsat.ir.types import DType
 
@@ -75,22 +83,14 @@ add_step("Dropout", 12, _dropout_up, _dropout_down)
 # BatchNormalization: inference only before 14
 
 
-def _without_spatial(node: Node, values: Values) -> Node | None:
-    return set_attributes(node, spatial=None) if node.attributes.get("spatial", 1) == 1 else None
-
-
-def _normalization_up(node: Node, values: Values) -> Node | None:
-    return None if any(node.outputs[1:]) else replace(node, outputs=node.outputs[:1])
-
-
-def _normalization_down(node: Node, values: Values) -> Node | None:
-    if node.attributes.get("training_mode", 0) or any(node.outputs[1:]):
+def _of_inference(node: Node, values: Values) -> Node | None:
+    if node.attributes.get("training_mode", 0):
         return None
-    return set_attributes(replace(node, outputs=node.outputs[:1]), training_mode=None)
+    return first_output_only(set_attributes(node, training_mode=None), values)
 
 
-add_step("BatchNormalization", 9, _without_spatial, unchanged)
-add_step("BatchNormalization", 14, _normalization_up, _normalization_down)
+add_step("BatchNormalization", 9, without_neutral(spatial=1), unchanged)
+add_step("BatchNormalization", 14, first_output_only, _of_inference)
 
 
 # GroupNormalization: scale and bias per group before 21, per channel since

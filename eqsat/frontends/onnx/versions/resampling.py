@@ -4,9 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions.forms import get_input, set_attributes, set_inputs
-from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged, unless
+from eqsat.frontends.onnx.versions.forms import input_to_list, lists_to_inputs
+from eqsat.frontends.onnx.versions.steps import (
+    Change,
+    Values,
+    add_step,
+    get_input,
+    set_attributes,
+    set_inputs,
+    unchanged,
+    unless,
+)
 from eqsat.ir.graph import Attributes, Node
+from eqsat.ir.types import DType
 
 # Softmax, LogSoftmax, Hardmax: before 13 over all axes from `axis` on (default 1), since 13 over one axis (default -1)
 
@@ -48,21 +58,6 @@ for _op in ("Softmax", "LogSoftmax", "Hardmax"):
 
 
 # Resize and its predecessor Upsample
-
-
-def _upsample_scales_to_input(node: Node, values: Values) -> Node | None:
-    scales = node.attributes.get("scales")
-    if not isinstance(scales, tuple):
-        return None
-    name = values.add_constant(np.array(scales, np.float32), f"{node.outputs[0]}_scales")
-    return set_attributes(set_inputs(node, [node.inputs[0], name]), scales=None)
-
-
-def _upsample_scales_to_attribute(node: Node, values: Values) -> Node | None:
-    scales = values.constant(get_input(node, 1))
-    if scales is None:
-        return None
-    return set_attributes(set_inputs(node, node.inputs[:1]), scales=tuple(float(s) for s in scales))
 
 
 def _renamed(op: str) -> Change:
@@ -114,7 +109,7 @@ def _resize_11_down(node: Node, values: Values) -> Node | None:
     )
 
 
-add_step("Upsample", 9, _upsample_scales_to_input, _upsample_scales_to_attribute)
+add_step("Upsample", 9, lists_to_inputs("scales", dtype=DType.FLOAT), input_to_list("scales", required=True))
 add_step("Upsample", 10, _renamed("Resize"), _renamed("Upsample"))
 add_step("Resize", 10, unchanged, _renamed("Upsample"))
 add_step("Resize", 11, _resize_10_up, _resize_10_down)

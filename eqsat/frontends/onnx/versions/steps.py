@@ -6,7 +6,7 @@ the list of element types are no steps. `attributes` lists the attributes that w
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from eqsat.ir.graph import Node
 from eqsat.ir.operator import OPSET
+from eqsat.ir.schemas import declaration
 from eqsat.ir.types import Type
 
 OLDEST = 7
@@ -73,6 +74,29 @@ def unless(attribute: str, *newer: str) -> Change:
     return lambda node, values: None if node.attributes.get(attribute) in newer else node
 
 
+def set_inputs(node: Node, inputs: Sequence[str]) -> Node:
+    """``node`` with other inputs, absent trailing ones dropped."""
+    kept = list(inputs)
+    while kept and not kept[-1]:
+        kept.pop()
+    return replace(node, inputs=tuple(kept))
+
+
+def get_input(node: Node, index: int) -> str:
+    """Name of an input, empty if it is absent."""
+    return node.inputs[index] if index < len(node.inputs) else ""
+
+
+def set_attributes(node: Node, **changes: Any) -> Node:
+    """``node`` with attributes changed; ``None`` removes one."""
+    return replace(node, attributes=node.attributes.updated(**changes))
+
+
+def first_output_only(node: Node, values: Values) -> Node | None:
+    """The node without its further outputs, unless one of them has a name."""
+    return None if any(node.outputs[1:]) else replace(node, outputs=node.outputs[:1])
+
+
 def steps_of(op: str) -> Sequence[Step]:
     """The changes of an operator of the default domain, oldest first."""
     return _STEPS.get(op, ())
@@ -85,21 +109,16 @@ _DEPRECATED_BUT_RUN = frozenset({"GroupNormalization"})
 @cache
 def since_version(op: str, opset: int) -> int:
     """Version of the operator's definition that holds at ``opset``; 0 if it has none there or is deprecated."""
-    import onnx
-
-    try:
-        schema = onnx.defs.get_schema(op, opset, "")
-    except onnx.defs.SchemaError:
+    schema = declaration(op, opset)
+    if schema is None or (schema.deprecated and op not in _DEPRECATED_BUT_RUN):
         return 0
-    return 0 if schema.deprecated and op not in _DEPRECATED_BUT_RUN else schema.since_version
+    return schema.since_version
 
 
 @cache
 def has_function(op: str, opset: int) -> bool:
     """Whether the definition of an operator that holds at ``opset`` says what it is built of."""
-    import onnx
-
-    schema: Any = onnx.defs.get_schema(op, opset, "")
+    schema = declaration(op, opset)
     return schema.has_function or schema.has_context_dependent_function
 
 
@@ -108,13 +127,9 @@ def first_version(op: str) -> int:
     """The first opset that defines the operator; 0 for an unknown operator."""
     import onnx
 
-    newest = onnx.defs.onnx_opset_version()
-    found, opset = 0, newest
-    while opset > 0:
-        try:
-            found = onnx.defs.get_schema(op, opset, "").since_version
-        except onnx.defs.SchemaError:
-            return found
+    found, opset = 0, onnx.defs.onnx_opset_version()
+    while opset > 0 and (schema := declaration(op, opset)) is not None:
+        found = schema.since_version
         opset = found - 1
     return found
 
