@@ -23,11 +23,7 @@ class _Elimination:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._sets = [frozenset(children) for children in core.children]
-        self._users: list[set[int]] = [set() for _ in core.nodes]
-        for members in core.nodes:
-            for node in members:
-                for child in core.children[node]:
-                    self._users[child].add(node)
+        self._users = list(map(set[int], core.users()))
         self._queue = deque(range(len(core.nodes)))
         self._queued = bytearray(b"\x01") * len(core.nodes)
 

@@ -18,11 +18,7 @@ def fold(core: Core, effort: Effort) -> None:
     to use its own class is deleted.
     """
     nodes, owner, children, cost, parts = core.nodes, core.owner, core.children, core.cost, core.parts
-    users: list[set[int]] = [set() for _ in nodes]
-    for members in nodes:
-        for node in members:
-            for child in children[node]:
-                users[child].add(node)
+    users = list(map(set[int], core.users()))
     queue = list(range(len(nodes)))[::-1]
     queued = bytearray(b"\x01") * len(nodes)
 

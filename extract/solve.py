@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from eqsat.errors import OptionError
 from eqsat.extract.area import AreaSearch, area_choice
@@ -101,11 +102,8 @@ class _Best:
 
     def offer_if_acyclic(self, stage: str, choice: Mapping[int, int]) -> None:
         """Take ``choice`` if it is cheaper; ignore it if it is incomplete or cyclic."""
-        try:
-            evaluate_choice(self.problem, choice)
-        except ExtractionError:
-            return
-        self.offer(stage, choice)
+        with suppress(ExtractionError):
+            self.offer(stage, choice)
 
     def result(self, bound: float, work: WorkDone, started: float) -> ExtractionResult:
         """Return the result for a proven lower bound."""

@@ -115,8 +115,8 @@ class _Inlining:
         return self._kernel(rest, [root]) if whole else None
 
     def _is_light(self, operations: Collection[int]) -> bool:
-        recomputed = self._matcher.target.recompute
-        return all(self._graph.operations[i].kind.value in recomputed for i in operations)
+        recomputes = self._matcher.target.recomputes
+        return all(recomputes(self._graph.operations[i].kind) for i in operations)
 
     def _kernel(self, operations: frozenset[int], outputs: Sequence[int]) -> Cone | None:
         small = len(operations) <= _MOST_OPERATIONS

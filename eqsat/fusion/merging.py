@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePrices, cone_of, operands_first
+from eqsat.fusion.covering import repeated
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.operator import Kind
+from eqsat.ir.order import dependency_order
 
 
 def merge_kernels(
@@ -275,6 +277,12 @@ def kernels_before(kernels: Mapping[int, Cone]) -> dict[int, set[int]]:
     """For each kernel (by its root) those that write what it reads."""
     writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
     return {root: {writer[c] for c in cone.cut} for root, cone in kernels.items()}
+
+
+def are_covering(graph: FusionGraph, kernels: Mapping[int, Cone], target: Target) -> bool:
+    """Whether kernels compute nothing twice that the target does not recompute, and do not wait for one another."""
+    in_order = dependency_order(kernels_before(kernels))
+    return len(in_order) == len(kernels) and not repeated(graph, kernels.values(), target)
 
 
 def written(kernels: Iterable[Cone]) -> set[int]:

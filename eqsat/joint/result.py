@@ -10,6 +10,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract import WorkDone
 from eqsat.fusion.covering import Covering
 from eqsat.fusion.graph import FusionGraph
+from eqsat.ir.order import operands_before
 from eqsat.joint.snapshot_graph import SnapshotGraph
 from eqsat.lower.selection import Selection
 
@@ -127,15 +128,5 @@ def groups_of(source: SnapshotGraph, plan: Covering) -> tuple[Group, ...]:
 
 def needed(graph: FusionGraph, choice: Mapping[int, int]) -> dict[int, int]:
     """The part of a choice that the roots need, operands first."""
-    done: dict[int, int] = {}
-    stack = [(c, False) for c in graph.roots]
-    while stack:
-        cls, ready = stack.pop()
-        if cls in done or not graph.members[cls]:
-            continue
-        if ready:
-            done[cls] = choice[cls]
-        else:
-            stack.append((cls, True))
-            stack.extend((c, False) for c in reversed(graph.inputs_of(choice[cls])) if c not in done)
-    return done
+    roots = [c for c in graph.roots if graph.members[c]]
+    return {c: choice[c] for c in operands_before(roots[::-1], lambda c: graph.inputs_of(choice[c]))}
