@@ -16,6 +16,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.infer import infer_types
 from eqsat.ir.operator import split_key
+from eqsat.ir.order import operands_before
 from eqsat.ir.types import TensorType, Type
 
 
@@ -223,16 +224,8 @@ def _same_head(a: Expr, b: Expr) -> bool:
 
 def topological(roots: Sequence[Expr | None], stop: Container[Expr] = ()) -> list[Expr]:
     """Every expression that ``roots`` depend on, operands first; nothing is looked for behind those in ``stop``."""
-    order: dict[Expr, None] = {}
-    stack: list[tuple[Expr | None, bool]] = [(r, False) for r in reversed(roots)]
-    while stack:
-        expr, done = stack.pop()
-        if expr is None or expr in order:
-            continue
-        if done:
-            order[expr] = None
-        else:
-            stack.append((expr, True))
-            if expr not in stop:
-                stack.extend((p, False) for p in reversed(expr.parts))
-    return list(order)
+
+    def operands(expr: Expr) -> list[Expr]:
+        return [] if expr in stop else [p for p in expr.parts if p is not None]
+
+    return operands_before([r for r in roots if r is not None], operands)
