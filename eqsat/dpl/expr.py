@@ -17,7 +17,7 @@ from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.infer import infer_types
 from eqsat.ir.operator import split_key
 from eqsat.ir.order import operands_before
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import DType, TensorType, Type
 
 
 class Expr:
@@ -167,9 +167,20 @@ def const(value: Any, like: Expr | None = None, dtype: str | None = None) -> Exp
     if isinstance(value, Constant):
         return Const(value)
     if dtype is None and isinstance(value, int | float) and like is not None and isinstance(like.type, TensorType):
-        return Const(Constant.of(value, like.type.dtype))
+        return Const(_number_of(value, like.type.dtype))
     array = np.asarray(value)
     return Const(Constant.of(array, dtype or ("float32" if array.dtype == np.float64 else None)))
+
+
+def _number_of(value: float, dtype: DType) -> Constant:
+    """A number as an element of a type. Raises `RuleError` for one that the type does not have: it would be another number."""
+    try:
+        found = Constant.of(value, dtype)
+    except (OverflowError, ValueError):
+        found = None
+    if found is None or (not dtype.is_float and found.numpy() != value):
+        raise RuleError(f"{value} is no {dtype.name.lower()}; cast the operand, or say const({value}, dtype=...)")
+    return found
 
 
 def call(op: str, *args: Any, outputs: int = 1, **attributes: Any) -> Call:
