@@ -11,7 +11,7 @@ from eqsat.backends.onnxruntime_form import for_onnxruntime
 from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.backends.openvino_form import for_openvino
 from eqsat.errors import OutputError
-from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.envelope import Envelope, envelope_of
 from eqsat.frontends.onnx.subgraphs import bodies_in
 from eqsat.frontends.onnx.versions import (
     OLDEST,
@@ -80,7 +80,7 @@ def written(graph: Graph, form: str) -> tuple[Graph, Form]:
 
 def may_name(node: Node, graph: Graph, form: str) -> bool:
     """Whether a file of that form names the operator of a node: one of a domain of its own, or of one that the source uses."""
-    imports = frozenset(graph.envelope.imports if isinstance(graph.envelope, Envelope) else ())
+    imports = frozenset(envelope_of(graph).imports)
     allowed = FORMS[form][1] | (imports - {"com.microsoft"} if form in FOREIGN else imports)
     return node.domain in allowed or node.key in allowed
 
@@ -134,7 +134,7 @@ def choose_form(graph: Graph) -> Form:
 def _first_form(graph: Graph) -> Form:
     source, most = _source(graph), most_opset(graph)
     opset = min(source, most)
-    if opset < source and isinstance(graph.envelope, Envelope) and graph.envelope.functions:
+    if opset < source and envelope_of(graph).functions:
         raise OutputError(f"the model has functions, written for its opset {source}; it cannot be written at {opset}")
     while True:
         form, refused = _form_at(graph, opset, source)
@@ -169,11 +169,10 @@ def _lowered(graph: Graph, opset: int) -> Form | None:
     may differ from their kernel on what is at the edge, like masks of the lowest number. Rules make nothing of that kind. What
     has no function to be spelled out by does not run as it is, like QuantizeLinear-28 in 1.32.
     """
-    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope(newest_opset())
-    own = envelope.opset
+    envelope, own = envelope_of(graph), _source(graph)
     if envelope.functions or any(_with_kernel(op, own) < own and has_function(op, own) for op in envelope.operators):
         return None
-    form, refused = _form_at(graph, opset, _source(graph))
+    form, refused = _form_at(graph, opset, own)
     return None if refused else form
 
 
@@ -199,7 +198,7 @@ def _operators(nodes: Iterable[Node]) -> Iterator[str]:
 
 def form_of_body(graph: Graph, opset: int) -> Form:
     """The graph of a body at the opset of the graph around it."""
-    form, refused = _form_at(graph, opset, graph.envelope.opset if isinstance(graph.envelope, Envelope) else opset)
+    form, refused = _form_at(graph, opset, envelope_of(graph, opset).opset)
     for node, refusal in refused:
         raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {refusal.reason}")
     return form
@@ -226,7 +225,7 @@ def may_hold(graph: Graph, op: str) -> bool:
     """Whether the graph may be written with an operator: at a newer opset that has it, if need be, which the installed ONNX
     Runtime must load, or at an older one for which that has the kernel. Opaque nodes and bodies that cannot be read, which stay
     as they are, must still mean the same there, and no operator may lose its kernel, as RoiAlign does at opset 22."""
-    source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
+    source = envelope_of(graph).opset
     first = first_version(op)
     if first > most_opset(graph):
         return False

@@ -19,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 
 from eqsat.backends.written import Written, changed, has_one_scale
-from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.envelope import envelope_of
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import Kind, kind_of, traits_of
@@ -34,7 +34,7 @@ def for_openvino(graph: Graph) -> Graph:
 
 def _with_defaults_read(graph: Graph) -> Graph:
     """An operator reads each output that is an input with a value in the file: OpenVINO knows such values only where one does."""
-    defaults = graph.envelope.defaults if isinstance(graph.envelope, Envelope) else ()
+    defaults = envelope_of(graph).defaults
     unread = [
         v for v in graph.inputs if v in defaults and v in graph.outputs and not any(v in n.inputs for n in graph.nodes)
     ]
@@ -184,7 +184,8 @@ def _spell_out_infinite_levels(written: Written) -> None:
     graph = written.old
     levels = {node.outputs[0]: found for node in graph.nodes if (found := _levels(graph, node)) is not None}
     zeros = {node.outputs[0]: node.inputs[2:] for node in graph.nodes if node.outputs[0] in levels}
-    in_pair = [n for n in graph.nodes if n.key == "DequantizeLinear" and zeros.get(n.inputs[0]) == n.inputs[2:]]
+    behind = (n for n in graph.nodes if has_one_scale(graph, n, "DequantizeLinear"))
+    in_pair = {n.outputs[0] for n in behind if zeros.get(n.inputs[0]) == n.inputs[2:]}
     whole: dict[str, str] = {}
     for node in graph.nodes:
         if (found := levels.get(node.outputs[0])) is not None:
@@ -196,7 +197,7 @@ def _spell_out_infinite_levels(written: Written) -> None:
             sums = written.value("Add", value, zero, type=type)
             to = Attributes({"to": int(graph.type_of(node.outputs[0]).dtype)})
             written.put(node, Node("Cast", (), (), to), sums)
-        elif node in in_pair:
+        elif node.outputs[0] in in_pair:
             written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
         else:
             written.nodes.append(node)

@@ -21,7 +21,7 @@ of the relaxation is never above that of the problem.
 from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.focus import Focus, bound_by_operations
-from eqsat.bounds.named_problem import ChosenGroup, InState, NamedProblem, chosen_groups
+from eqsat.bounds.named_problem import ChosenGroup, InState, chosen_groups
 from eqsat.bounds.pace import Pace
 from eqsat.bounds.prerequisites import Prerequisites
 from eqsat.bounds.reaching import Reaching
@@ -31,6 +31,7 @@ from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, Stat
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import Effort, ExtractionProblem
+from eqsat.extract.named import NamedProblem
 from eqsat.fusion.graph import FusionGraph
 
 _STEPS_TO_ADD = 12

@@ -119,7 +119,7 @@ class ConePool:
         self._effort = effort
         self._left = total_limit
         self._joins = [self._matcher.can_join(i) for i in range(len(graph.operations))]
-        self._users = self._user_counts()
+        self._users = [{graph.owner[i] for i in users} for users in graph.users()]
         self._share: list[float] = [0.0] * len(graph.members)
         self._run()
 
@@ -130,22 +130,9 @@ class ConePool:
                 if cone.template:
                     yield cone
 
-    def _user_counts(self) -> list[float]:
-        graph = self.graph
-        users: list[set[int]] = [set() for _ in graph.members]
-        for members in graph.members:
-            for index in members:
-                for c in graph.operations[index].inputs:
-                    users[c].add(graph.owner[index])
-        return [float(max(1, len(u))) for u in users]
-
     def _run(self) -> None:
         order = self._order()
-        users: dict[int, set[int]] = {}
-        for cls in order:
-            for index in self.graph.members[cls]:
-                for child in self.graph.inputs_of(index):
-                    users.setdefault(child, set()).add(cls)
+        computable = set(order)
         stale = set(order)
         for _ in range(_MOST_PASSES):
             for cls in order:
@@ -156,9 +143,9 @@ class ConePool:
                 old = self.cones.get(cls, ())
                 self.cones[cls] = found
                 best = min((c.flow for c in found if c.template), default=float("inf"))
-                self._share[cls] = best / self._users[cls]
+                self._share[cls] = best / max(1, len(self._users[cls]))
                 if len(old) != len(found) or any(a.operations != b.operations for a, b in zip(old, found, strict=True)):
-                    stale |= users.get(cls, set())
+                    stale |= self._users[cls] & computable
             if not stale:
                 return
         self.truncated = True
