@@ -107,11 +107,8 @@ class _Best:
 
     def result(self, bound: float, work: WorkDone, started: float) -> ExtractionResult:
         """Return the result for a proven lower bound."""
-        optimal = self.cost - bound <= PROOF_TOLERANCE * self.cost
-        bound = self.cost if optimal else bound
-        gap = 0.0 if optimal else (self.cost - bound) / self.cost
-        seconds = time.perf_counter() - started
-        return ExtractionResult(self.choice, self.cost, bound, gap, optimal, self.stage, work, seconds)
+        bound = self.cost if self.cost - bound <= PROOF_TOLERANCE * self.cost else bound
+        return ExtractionResult(self.choice, self.cost, bound, self.stage, work, time.perf_counter() - started)
 
 
 def _solve_core(

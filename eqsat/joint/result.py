@@ -7,7 +7,7 @@ from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.enode import INPUT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import WorkDone
+from eqsat.extract import WorkDone, gap_of
 from eqsat.fusion.covering import Covering
 from eqsat.fusion.graph import FusionGraph
 from eqsat.ir.order import operands_before
@@ -58,13 +58,13 @@ class JointSelection:
 
     @property
     def gap(self) -> float:
-        """``(cost - lower_bound) / cost``; 0 when proved optimal within the scope of the bound."""
-        return (self.cost - self.lower_bound) / self.cost if self.cost > self.lower_bound else 0.0
+        """How far the cost may be above that of the cheapest program, within the scope of the bound."""
+        return gap_of(self.cost, self.lower_bound)
 
     @property
     def selection(self) -> Selection:
         """The chosen e-nodes in the form that lowering takes."""
-        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.gap, self.method, self.work)
+        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.method, self.work)
 
 
 # --- choices of e-nodes and of operations ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.enode import LEAVES, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract
+from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract, gap_of
 from eqsat.ir.at_load import foldable
 from eqsat.ir.operator import Application, traits_of
 from eqsat.ir.types import Type
@@ -34,9 +34,13 @@ class Selection:
     cost: float
     cost_before: float
     lower_bound: float
-    gap: float
     method: str
     work: WorkDone = field(default_factory=WorkDone)
+
+    @property
+    def gap(self) -> float:
+        """How far the cost may be above that of the cheapest program."""
+        return gap_of(self.cost, self.lower_bound)
 
 
 def application_of_enode(egraph: EGraph, handle: int) -> tuple[Application, tuple[Type, ...]]:
@@ -179,4 +183,4 @@ def select(
     result = extract(problem, effort=effort, incumbent=original)
     choice = {representatives[c]: node_handle[n] for c, n in result.choice.items() if node_handle[n] >= 0}
     before = math.fsum(price(handle) for handle in encoding.node_handles)
-    return Selection(choice, result.cost, before, result.lower_bound, result.gap, result.method, result.work)
+    return Selection(choice, result.cost, before, result.lower_bound, result.method, result.work)

@@ -31,7 +31,6 @@ class Placement:
     cost: float
     cost_before: float
     lower_bound: float
-    gap: float
     method: str
 
     def source_of(self, cls: int) -> int:

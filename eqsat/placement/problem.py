@@ -95,7 +95,7 @@ class Placing:
             return None
         if cost == math.inf:
             return None
-        result = ExtractionResult(choice, cost, best.lower_bound, 0.0, False, f"all on {device}", WorkDone(), 0.0)
+        result = ExtractionResult(choice, cost, best.lower_bound, f"all on {device}", WorkDone(), 0.0)
         return self._placement(result, best.cost_before, best.lower_bound)
 
     # ---- what may run where
@@ -281,7 +281,6 @@ class Placing:
             result.cost,
             before,
             bound,
-            (result.cost - bound) / result.cost if result.cost > bound else 0.0,
             result.method,
         )
 
