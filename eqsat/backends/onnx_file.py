@@ -1,6 +1,6 @@
 """Writing a graph as an ONNX model: in memory, or to a file that appears whole or not at all."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BufferedWriter
@@ -18,7 +18,7 @@ from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope, envelope_of
 from eqsat.ir.constants import Constant, File, rewritten_files
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
-from eqsat.ir.graph import Graph, Node, bodies_of
+from eqsat.ir.graph import Graph, nodes_within
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType, TensorType
 from eqsat.output import check_place, write_files
@@ -202,19 +202,9 @@ def _model(
 def _imports(form: Form, envelope: Envelope) -> dict[str, int]:
     """Version of every domain but the default one and that of kernels."""
     imports = {domain: version for domain, version in envelope.imports.items() if domain != KERNEL_DOMAIN}
-    for domain in _domains(form.nodes):
+    for domain in (node.domain for node in nodes_within(form.nodes) if node.domain):
         imports.setdefault(domain, _DOMAIN_VERSIONS.get(domain, 1))
     return imports
-
-
-def _domains(nodes: Sequence[Node]) -> Iterator[str]:
-    """Domains of nodes and of those in their bodies."""
-    for node in nodes:
-        if node.domain:
-            yield node.domain
-        for body in bodies_of(node.attributes):
-            if body.graph is not None:
-                yield from _domains(body.graph.nodes)
 
 
 def _ir_version(form: Form, envelope: Envelope, least: int) -> int:

@@ -1,6 +1,6 @@
 """Choosing the opset of the result, and bringing its nodes to the form they have there."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -25,7 +25,7 @@ from eqsat.frontends.onnx.versions import (
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
-from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, nodes_within, with_bodies
 from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, Type
@@ -127,7 +127,7 @@ def choose_form(graph: Graph) -> Form:
     form = _first_form(graph)
     if form.opset < _source(graph):
         return form
-    opset = min((_with_kernel(op, form.opset) for op in set(_operators(form.nodes))), default=form.opset)
+    opset = min((_with_kernel(op, form.opset) for op in _operators(form.nodes)), default=form.opset)
     return form if opset == form.opset else _lowered(graph, opset) or form
 
 
@@ -187,13 +187,9 @@ def _with_kernel(op: str, opset: int) -> int:
     return opset
 
 
-def _operators(nodes: Iterable[Node]) -> Iterator[str]:
+def _operators(nodes: Iterable[Node]) -> set[str]:
     """Operators of the standard in nodes and in the bodies that are understood."""
-    for node in nodes:
-        if not node.domain:
-            yield node.op
-        for body in bodies_of(node.attributes):
-            yield from _operators(body.graph.nodes if body.graph is not None else ())
+    return {node.op for node in nodes_within(nodes) if not node.domain}
 
 
 def form_of_body(graph: Graph, opset: int) -> Form:
@@ -236,7 +232,7 @@ def may_hold(graph: Graph, op: str) -> bool:
     inner = (body.graph for node in held for body in bodies_of(node.attributes) if body.graph is not None)
     return (
         _loads(first)
-        and not any(_loses_its_kernel(o, source, first) for o in set(_operators(graph.nodes)))
+        and not any(_loses_its_kernel(o, source, first) for o in _operators(graph.nodes))
         and not any(_only_valid_at_source(n, source, first) for n in held)
         and all(may_hold(g, op) for g in inner)
     )
