@@ -150,7 +150,6 @@ class Extraction:
             choice=other.selection.choice,
             cost=cost,
             lower_bound=bound,
-            gap=(cost - bound) / cost if cost > bound else 0.0,
             method=f"{other.selection.method}, found for {place}{other.model.name}",
         )
         return replace(self, selection=selection, kernels=other.kernels, program=other.program)

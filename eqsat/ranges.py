@@ -45,7 +45,6 @@ def best_over_sizes(
         cost=cost,
         cost_before=fmean(extraction.selection.cost_before for extraction in found),
         lower_bound=bound,
-        gap=(cost - bound) / cost if cost > bound else 0.0,
         method=f"{chosen.selection.method}, the best of {len(candidates)} over {len(sizes)} sizes",
     )
     seconds = {stage: sum(e.seconds[stage] for e in found) for stage in chosen.seconds}

@@ -21,7 +21,7 @@ if __name__ != "eqsat.extract":
 from eqsat.extract.effort import STEPS_PER_SECOND, Effort, WorkDone
 from eqsat.extract.errors import ExtractionError
 from eqsat.extract.problem import ExtractionProblem
-from eqsat.extract.result import ExtractionResult
+from eqsat.extract.result import ExtractionResult, gap_of
 from eqsat.extract.solve import DEFAULT_STEPS, METHODS, extract
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "ExtractionResult",
     "WorkDone",
     "extract",
+    "gap_of",
 ]

@@ -36,11 +36,7 @@ def area_flow(core: Core, references: list[float]) -> list[int]:
 
 def initial_references(core: Core) -> list[float]:
     """Return for each class the number of classes that can use it, at least 1."""
-    users: list[set[int]] = [set() for _ in core.nodes]
-    for node, children in enumerate(core.children):
-        for child in children:
-            users[child].add(core.owner[node])
-    return [float(max(1, len(u))) for u in users]
+    return [float(max(1, len({core.owner[node] for node in users}))) for users in core.users()]
 
 
 class AreaSearch:
@@ -53,37 +49,23 @@ class AreaSearch:
         self.total = 0.0
         self._walked = 0
         for root in sorted(core.roots):
-            self.total += self._reference(root)
+            self.total += self._use(root, 1)
 
-    def _reference(self, start: int) -> float:
-        """Add one use of ``start`` and return the cost of what becomes needed."""
+    def _use(self, start: int, by: int) -> float:
+        """Add one use of ``start`` (1) or remove it (-1), and return the cost of what becomes needed, or no longer is."""
         uses, choice, core = self.uses, self.choice, self.core
-        added = 0.0
+        changes_at = max(by, 0)
+        cost = 0.0
         stack = [start]
         while stack:
             current = stack.pop()
             self._walked += 1
-            uses[current] += 1
-            if uses[current] == 1:
+            uses[current] += by
+            if uses[current] == changes_at:
                 node = choice[current]
-                added += core.cost[node]
+                cost += core.cost[node]
                 stack.extend(core.children[node])
-        return added
-
-    def _release(self, start: int) -> float:
-        """Remove one use of ``start`` and return the cost of what is no longer needed."""
-        uses, choice, core = self.uses, self.choice, self.core
-        freed = 0.0
-        stack = [start]
-        while stack:
-            current = stack.pop()
-            self._walked += 1
-            uses[current] -= 1
-            if not uses[current]:
-                node = choice[current]
-                freed += core.cost[node]
-                stack.extend(core.children[node])
-        return freed
+        return cost
 
     def _reaches(self, node: int, target: int, clear: set[int]) -> bool:
         """Tell whether ``target`` is below the children of ``node`` under the current choice; ``clear`` are classes that it is
@@ -112,7 +94,7 @@ class AreaSearch:
         old = choice[current]
         freed = core.cost[old]
         for child in core.children[old]:
-            freed += self._release(child)
+            freed += self._use(child, -1)
         best, best_cost = old, freed - epsilon
         clear: set[int] = set()
         for node in core.nodes[current]:
@@ -120,15 +102,15 @@ class AreaSearch:
                 continue
             added = core.cost[node]
             for child in core.children[node]:
-                added += self._reference(child)
+                added += self._use(child, 1)
             for child in core.children[node]:
-                self._release(child)
+                self._use(child, -1)
             if added < best_cost:
                 best, best_cost = node, added
         added = core.cost[best]
         choice[current] = best
         for child in core.children[best]:
-            added += self._reference(child)
+            added += self._use(child, 1)
         self.total += added - freed
         return added - freed
 

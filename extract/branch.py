@@ -2,6 +2,7 @@
 
 from eqsat.extract.core import Core
 from eqsat.extract.effort import Effort
+from eqsat.extract.required import required_by, requirements_of_nodes
 
 
 def branch_and_bound(
@@ -13,21 +14,10 @@ def branch_and_bound(
     class; the bound pays each required undecided class its cheapest node. Stops unproved after ``step_limit`` nodes.
     """
     cheapest = [min(core.cost[n] for n in members) for members in core.nodes]
-    below: dict[int, int] = {}
-    options: list[list[int]] = []
-    for members in core.nodes:
-        for node in members:
-            mask = 0
-            for child in core.children[node]:
-                mask |= required[child]
-            below[node] = mask
-        options.append(sorted(members, key=lambda n: (core.cost[n], n)))
-    needed = 0
-    for root in core.roots:
-        needed |= required[root]
-    bound = 0.0
-    for current in _bits(needed):
-        bound += cheapest[current]
+    below = requirements_of_nodes(core, required)
+    options = [sorted(members, key=lambda n: (core.cost[n], n)) for members in core.nodes]
+    needed = required_by(required, core.roots)
+    bound = sum(cheapest[current] for current in _bits(needed))
     best, best_cost = list(start), start_cost
     steps = 0
     partial = list(start)

@@ -163,6 +163,15 @@ class Core:
                 edges += len(self.children[node])
         return classes, count, edges, len(self.roots)
 
+    def users(self) -> list[list[int]]:
+        """Return for each class the nodes that use it."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for members in self.nodes:
+            for node in members:
+                for child in self.children[node]:
+                    found[child].append(node)
+        return found
+
     def needed(self, choice: Mapping[int, int] | list[int]) -> list[int]:
         """Return the classes that the roots need under an acyclic ``choice``, in discovery order."""
         found = sorted(self.roots)

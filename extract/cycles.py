@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from eqsat.extract.core import Core
 from eqsat.extract.effort import Effort
+from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import landmark_bound
 from eqsat.extract.model import Model, Relaxation
 
@@ -33,14 +34,11 @@ def unfounded_cuts(model: Model, values: Sequence[float], effort: Effort) -> int
     set grows over those nodes towards an unfounded child, so that only nodes below the threshold leave it.
     """
     core = model.core
-    amount = [0.0] * len(core.owner)
-    for members in core.nodes:
-        for node in members:
-            amount[node] = values[model.variable[node]]
+    amount = model.amounts(values)
     found: dict[tuple[int, tuple[int, ...]], float] = {}
     for threshold in _THRESHOLDS:
         effort.spend(2 * len(core.owner))
-        derived = _derivable(core, [a >= threshold for a in amount])
+        derived = _derivable(core, amount, threshold)
         for needed in range(len(core.nodes)):
             if derived[needed] or values[needed] < max(threshold, _TOLERANCE):
                 continue
@@ -70,16 +68,10 @@ def frontier_cuts(model: Model, values: Sequence[float], effort: Effort) -> int:
     those without which the root can still not be derived are left out, of large values first.
     """
     core = model.core
-    amount = [0.0] * len(core.owner)
-    users: list[list[int]] = [[] for _ in core.nodes]
-    for members in core.nodes:
-        for node in members:
-            amount[node] = values[model.variable[node]]
-            for child in core.children[node]:
-                users[child].append(node)
+    amount, users = model.amounts(values), core.users()
     found: set[tuple[int, tuple[int, ...]]] = set()
     for threshold in _FRONTIER_THRESHOLDS:
-        derived = _derivable(core, [a >= threshold for a in amount])
+        derived = _derivable(core, amount, threshold)
         for root in sorted(core.roots):
             if derived[root] or effort.over():
                 continue
@@ -96,13 +88,8 @@ def _least_frontier(
     core: Core, users: Sequence[Sequence[int]], derived: bytearray, root: int, amount: Sequence[float], effort: Effort
 ) -> list[int]:
     """The nodes of which a derivation of ``root`` has one, if ``derived`` are all classes that need none of them."""
-    missing = [0] * len(core.owner)
-    frontier: set[int] = set()
-    for members in core.nodes:
-        for node in members:
-            missing[node] = sum(not derived[c] for c in core.children[node])
-            if not missing[node] and not derived[core.owner[node]]:
-                frontier.add(node)
+    missing = [sum(not derived[c] for c in children) for children in core.children]
+    frontier = {node for node, owner in enumerate(core.owner) if not missing[node] and not derived[owner]}
     for node in sorted(frontier, key=lambda n: (-amount[n], n)):
         gained = [core.owner[node]] if not derived[core.owner[node]] else []
         told = 0
@@ -127,30 +114,11 @@ def _least_frontier(
     return sorted(frontier)
 
 
-def _derivable(core: Core, usable: Sequence[bool]) -> bytearray:
-    """Tell for each class whether the ``usable`` nodes alone derive it."""
-    derived = bytearray(len(core.nodes))
-    users: dict[int, list[int]] = {}
-    waiting: dict[int, int] = {}
-    ready: list[int] = []
-    for members in core.nodes:
-        for node in members:
-            if usable[node]:
-                waiting[node] = len(core.children[node])
-                if not waiting[node]:
-                    ready.append(node)
-                for child in core.children[node]:
-                    users.setdefault(child, []).append(node)
-    for node in ready:
-        owner = core.owner[node]
-        if derived[owner]:
-            continue
-        derived[owner] = 1
-        for user in users.get(owner, ()):
-            waiting[user] -= 1
-            if not waiting[user]:
-                ready.append(user)
-    return derived
+def _derivable(core: Core, amount: Sequence[float], threshold: float) -> bytearray:
+    """Tell for each class whether the nodes of at least a ``threshold`` alone derive it."""
+    cost = [0.0 if a >= threshold else float("inf") for a in amount]
+    choice = knuth(len(core.nodes), core.owner, core.children, cost).choice
+    return bytearray(node >= 0 for node in choice)
 
 
 def integral_cuts(model: Model, choice: dict[int, int]) -> set[int]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from eqsat.extract.components import strong_components
 from eqsat.extract.core import Core
 
 
@@ -10,25 +11,14 @@ def split_components(core: Core) -> list[Core]:
 
     The reductions have removed the edges to mandatory classes, so components share no cost and no cycle.
     """
-    parent = list(range(len(core.nodes)))
-
-    def find(item: int) -> int:
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
-        return item
-
-    for members in core.nodes:
+    links: list[list[int]] = [[] for _ in core.nodes]  # both ways, so that what is connected is strongly connected
+    for current, members in enumerate(core.nodes):
         for node in members:
             for child in core.children[node]:
-                first, second = find(core.owner[node]), find(child)
-                if first != second:
-                    parent[max(first, second)] = min(first, second)
-    classes: dict[int, list[int]] = {}
-    for current in range(len(core.nodes)):
-        classes.setdefault(find(current), []).append(current)
+                links[current].append(child)
+                links[child].append(current)
     parts: list[Core] = []
-    for members in classes.values():
+    for members in sorted(map(sorted, strong_components(links))):
         number = {current: position for position, current in enumerate(members)}
         nodes: list[list[int]] = []
         owner: list[int] = []

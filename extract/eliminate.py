@@ -1,9 +1,8 @@
 """Classes that cost nothing, replaced by what derives them: what is left is a smaller problem with a tighter relaxation."""
 
-from collections import deque
-
 from eqsat.extract.core import Core, Parts
 from eqsat.extract.effort import Effort
+from eqsat.extract.rewriting import Rewriting
 
 _SLACK = 30
 _MOST_PRODUCTS = 200
@@ -19,28 +18,21 @@ def eliminate_free_classes(core: Core, effort: Effort) -> bool:
     return _Elimination(core).run(effort)
 
 
-class _Elimination:
+class _Elimination(Rewriting):
     def __init__(self, core: Core) -> None:
-        self._core = core
+        super().__init__(core, range(len(core.nodes)))
         self._sets = [frozenset(children) for children in core.children]
-        self._users: list[set[int]] = [set() for _ in core.nodes]
-        for members in core.nodes:
-            for node in members:
-                for child in core.children[node]:
-                    self._users[child].add(node)
-        self._queue = deque(range(len(core.nodes)))
-        self._queued = bytearray(b"\x01") * len(core.nodes)
 
     def run(self, effort: Effort) -> bool:
-        core = self._core
+        core = self.core
         changed = False
-        while self._queue:
+        while self.queue:
             effort.spend(1)
             if effort.over():
                 break
-            current = self._queue.popleft()
-            self._queued[current] = 0
-            members, users = core.nodes[current], self._users[current]
+            current = self.queue.popleft()
+            self.queued[current] = 0
+            members, users = core.nodes[current], self.users[current]
             if not members or not users or current in core.roots or any(core.cost[n] for n in members):
                 continue
             products = len(members) * len(users)
@@ -51,9 +43,9 @@ class _Elimination:
         return changed
 
     def _replace(self, current: int) -> None:
-        core, sets = self._core, self._sets
+        core, sets = self.core, self._sets
         fresh: dict[int, list[tuple[float, frozenset[int], Parts]]] = {}
-        for user in sorted(self._users[current]):
+        for user in sorted(self.users[current]):
             owner = core.owner[user]
             rest = sets[user] - {current}
             for node in core.nodes[current]:
@@ -61,40 +53,20 @@ class _Elimination:
                 if owner not in children:
                     parts = (core.parts[user], core.parts[node])
                     fresh.setdefault(owner, []).append((core.cost[user], children, parts))
-            self._detach(user)
+            self.detach(user)
         for node in list(core.nodes[current]):
-            self._detach(node)
+            self.detach(node)
         for owner, offered in fresh.items():
             for cost, children, parts in sorted(offered, key=lambda item: (item[0], len(item[1]), sorted(item[1]))):
                 self._offer(owner, cost, children, parts)
 
     def _offer(self, owner: int, cost: float, children: frozenset[int], parts: Parts) -> None:
         """Add a node unless one of its class dominates it; drop those that it dominates."""
-        core, sets = self._core, self._sets
+        core, sets = self.core, self._sets
         members = core.nodes[owner]
         if any(core.cost[n] <= cost and sets[n] <= children for n in members):
             return
         for node in [n for n in members if core.cost[n] >= cost and sets[n] >= children]:
-            self._detach(node)
-        number = len(core.owner)
-        core.owner.append(owner)
-        core.children.append(tuple(sorted(children)))
-        core.cost.append(cost)
-        core.parts.append(parts)
+            self.detach(node)
         sets.append(children)
-        members.append(number)
-        for child in children:
-            self._users[child].add(number)
-
-    def _detach(self, node: int) -> None:
-        core = self._core
-        for child in core.children[node]:
-            self._users[child].discard(node)
-            self._push(child)
-        core.nodes[core.owner[node]].remove(node)
-        self._push(core.owner[node])
-
-    def _push(self, current: int) -> None:
-        if not self._queued[current]:
-            self._queued[current] = 1
-            self._queue.append(current)
+        self.add(owner, children, cost, parts)

@@ -73,7 +73,7 @@ def parse_gym(text: str) -> GymGraph:
     for root in roots:
         if not isinstance(root, str) or root not in class_number:
             raise ExtractionError(f"root e-class {root!r} has no node; name an e-class of the file")
-    problem = ExtractionProblem.checked(
+    problem = ExtractionProblem(
         len(class_number),
         list(owner.values()),
         node_children,

@@ -126,11 +126,8 @@ class MilpSearch:
 
     def _round(self, values: list[float]) -> None:
         """Offer the acyclic choice near ``values``: Knuth with the chosen nodes nearly free, then local search."""
-        core, model = self.core, self.model
-        amount = [0.0] * len(core.owner)
-        for members in core.nodes:
-            for node in members:
-                amount[node] = min(1.0, max(0.0, values[model.variable[node]]))
+        core = self.core
+        amount = [min(1.0, max(0.0, a)) for a in self.model.amounts(values)]
         self.effort.spend(6 * len(core.owner))
         choice = near_choice(core, amount, 1e-6 * self.bracket.cost)
         self.bracket.offer(core, choice, "milp")
@@ -146,30 +143,17 @@ def near_choice(core: Core, amount: list[float], least: float) -> list[int]:
     which deep sharing distorts.
     """
     infinite = float("inf")
-    alive = [False] * len(core.owner)
-    for members in core.nodes:
-        for node in members:
-            alive[node] = True
-    sure = [0.0 if ok and a > 0.999 else infinite for ok, a in zip(alive, amount, strict=True)]
+    sure = [0.0 if a > 0.999 else infinite for a in amount]
     kept = knuth(len(core.nodes), core.owner, core.children, sure).choice
-    cost = [infinite] * len(core.owner)
-    for members in core.nodes:
-        for node in members:
-            if kept[core.owner[node]] in (-1, node):
-                cost[node] = (core.cost[node] + least) * (1.0 - 0.999999 * amount[node])
+    cost = [
+        (own + least) * (1.0 - 0.999999 * amount[node]) if kept[core.owner[node]] in (-1, node) else infinite
+        for node, own in enumerate(core.cost)
+    ]
     return knuth(len(core.nodes), core.owner, core.children, cost).choice
 
 
 def integral_choice(model: Model, values: list[float]) -> dict[int, int]:
     """Return the choice of the classes that the roots need in an integral solution (possibly cyclic)."""
-    core = model.core
-    choice: dict[int, int] = {}
-    stack = sorted(core.roots)
-    while stack:
-        current = stack.pop()
-        if current in choice:
-            continue
-        node = max(core.nodes[current], key=lambda n: (values[model.variable[n]], -n))
-        choice[current] = node
-        stack.extend(core.children[node])
-    return choice
+    core, amount = model.core, model.amounts(values)
+    likely = [max(members, key=lambda n: (amount[n], -n)) for members in core.nodes]
+    return {current: likely[current] for current in core.needed(likely)}

@@ -1,6 +1,6 @@
 """The MILP of a core: variables, rows, cuts, and one call of HiGHS through scipy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from eqsat.extract.core import Core
@@ -124,6 +124,10 @@ class Model:
                 terms = [(self.variable[n], 1.0) for i, n in enumerate(members) if using >> i & 1]
             self.add_row([*terms, (target, -1.0)], -float("inf"), 0.0)
 
+    def amounts(self, values: Sequence[float]) -> list[float]:
+        """Return for each node the value of its variable."""
+        return [values[variable] for variable in self.variable]
+
     def exits(self, classes: Iterable[int]) -> list[int]:
         """Return the nodes of ``classes`` that require none of ``classes``."""
         inside = sorted(classes)
@@ -199,12 +203,10 @@ class Model:
             return None
         # What is paid per unit above the lower bound, which is 1 for roots: those can only be at it.
         slack = numpy.where(numpy.array(self.lower) > 0, 0.0, numpy.maximum(result.lower.marginals, 0.0)) / self.scale
-        reduced = [0.0] * len(self.variable)
-        for current, members in enumerate(self.core.nodes):
-            for node in members:
-                reduced[node] = float(slack[current])
-                if self.variable[node] != current:
-                    reduced[node] += float(slack[self.variable[node]])
+        reduced = [
+            float(slack[owner]) + (float(slack[variable]) if variable != owner else 0.0)
+            for owner, variable in zip(self.core.owner, self.variable, strict=True)
+        ]
         return Relaxation(result.x.tolist(), float(result.fun) / self.scale, reduced)
 
     def solve(self) -> Outcome | None:

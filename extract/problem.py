@@ -22,20 +22,6 @@ class ExtractionProblem:
     node_cost: Sequence[float]
     roots: tuple[int, ...]
 
-    @classmethod
-    def checked(
-        cls,
-        class_count: int,
-        node_class: Sequence[int],
-        node_children: Sequence[tuple[int, ...]],
-        node_cost: Sequence[float],
-        roots: tuple[int, ...],
-    ) -> "ExtractionProblem":
-        """Build and :meth:`check` a problem."""
-        problem = cls(class_count, node_class, node_children, node_cost, roots)
-        problem.check()
-        return problem
-
     @property
     def node_count(self) -> int:
         """The number of e-nodes."""

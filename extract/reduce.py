@@ -4,7 +4,7 @@ from eqsat.extract.components import strong_components
 from eqsat.extract.core import Core, Parts
 from eqsat.extract.effort import Effort
 from eqsat.extract.fold import fold
-from eqsat.extract.required import required_classes
+from eqsat.extract.required import required_by, required_classes
 
 _MAX_ROUNDS = 20
 _MAX_COMPARED = 200
@@ -117,11 +117,10 @@ def drop_dominated_nodes(core: Core, required: list[int]) -> None:
         direct: list[int] = []
         kept: list[int] = []
         for node in ranked:
-            mask = below = 0
+            mask = 0
             for child in core.children[node]:
                 mask |= 1 << child
-                below |= required[child]
-            missing = ~below
+            missing = ~required_by(required, core.children[node])
             if any(not other & missing for other in direct[:_MAX_COMPARED]):
                 continue
             direct.append(mask)
@@ -202,9 +201,7 @@ def _paths_to(core: Core, free: list[list[int]], target: int, component: set[int
 
 def add_mandatory_roots(core: Core, required: list[int]) -> None:
     """Make roots of the classes that the roots require, and drop the edges to those that no cycle can pass."""
-    mandatory = 0
-    for root in core.roots:
-        mandatory |= required[root]
+    mandatory = required_by(required, core.roots)
     free: set[int] = set()
     for current in range(len(core.nodes)):
         if mandatory >> current & 1:

@@ -1,5 +1,7 @@
 """The classes that every derivation of a class contains, as bitsets."""
 
+from collections.abc import Iterable, Sequence
+
 from eqsat.extract.core import Core
 from eqsat.extract.effort import Effort
 
@@ -81,6 +83,14 @@ def _required_of(core: Core, required: list[int], current: int) -> int:
     return common | 1 << current
 
 
+def required_by(required: Sequence[int], classes: Iterable[int]) -> int:
+    """Return the bitset of the classes that every derivation of all of ``classes`` contains."""
+    found = 0
+    for current in classes:
+        found |= required[current]
+    return found
+
+
 def has_large_requirements(core: Core) -> bool:
     """Tell whether the bitsets of all classes and nodes could take more than about 0.5 GB."""
     return len(core.nodes) * (len(core.nodes) + len(core.owner)) > _MAX_BITS
@@ -88,8 +98,4 @@ def has_large_requirements(core: Core) -> bool:
 
 def requirements_of_nodes(core: Core, required: list[int]) -> list[int]:
     """Return for each node the bitset of classes below it in every derivation."""
-    below = [0] * len(core.owner)
-    for node, children in enumerate(core.children):
-        for child in children:
-            below[node] |= required[child]
-    return below
+    return [required_by(required, children) for children in core.children]

@@ -1,6 +1,7 @@
 """The exact search on a core: reduce, split, bound, prune, and again on what is left."""
 
 import math
+from dataclasses import dataclass
 
 from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.branch import branch_and_bound
@@ -26,15 +27,13 @@ _LEAST_GAP = 1e-4
 _STAGES = ("reduce", "area", "landmarks", "greedy-dag", "branch", "milp")
 
 
+@dataclass(slots=True)
 class Solution:
     """The nodes chosen in a core (numbers in ``parts``), a proven lower bound with ``base``, the decisive stage."""
 
-    __slots__ = ("bound", "chosen", "stage")
-
-    def __init__(self, chosen: list[object], bound: float, stage: str) -> None:
-        self.chosen = chosen
-        self.bound = bound
-        self.stage = stage
+    chosen: list[object]
+    bound: float
+    stage: str
 
 
 def search_core(
@@ -65,24 +64,23 @@ def search_core(
         others = math.fsum(least[other] for other, _ in equal) - least[key] if least else 0.0
         return cutoff - core.base - others
 
-    for part, (key, order) in zip(parts, equal, strict=True):
-        if key not in solved:
-            share = effort.part(max(0.2, len(part.owner) / remaining))
-            bracket = _search_part(part, share, depth, left(key), slack / len(parts), trial)
-            least[key] = bracket.bound
+    def look(part: Core, key: object, order: list[int], share: Effort) -> None:
+        bracket = _search_part(part, share, depth, left(key), slack / len(parts), trial)
+        known = solved[key][0] if key in solved else bracket
+        least[key] = bracket.bound = max(bracket.bound, known.bound)
+        if bracket.cost <= known.cost:
             place = {node: i for i, node in enumerate(order)}
             solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
+
+    for part, (key, order) in zip(parts, equal, strict=True):
+        if key not in solved:
+            look(part, key, order, effort.part(max(0.2, len(part.owner) / remaining)))
         remaining -= len(part.owner)
     again = {key for key, (bracket, _) in solved.items() if len(solved) > 1 and not bracket.closed()}
     for part, (key, order) in zip(parts, equal, strict=True):  # what one part leaves goes to the others
         if key in again and not effort.over():
             again.discard(key)
-            bracket = _search_part(part, effort, depth, left(key), slack / len(parts), trial)
-            bracket.bound = max(bracket.bound, solved[key][0].bound)
-            least[key] = bracket.bound
-            if bracket.cost <= solved[key][0].cost:
-                place = {node: i for i, node in enumerate(order)}
-                solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
+            look(part, key, order, effort)
     solution = Solution(list(core.fixed), core.base, "reduce")
     for part, (key, order) in zip(parts, equal, strict=True):
         bracket, places = solved[key]

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from eqsat.errors import OptionError
 from eqsat.extract.area import AreaSearch, area_choice
@@ -101,19 +102,13 @@ class _Best:
 
     def offer_if_acyclic(self, stage: str, choice: Mapping[int, int]) -> None:
         """Take ``choice`` if it is cheaper; ignore it if it is incomplete or cyclic."""
-        try:
-            evaluate_choice(self.problem, choice)
-        except ExtractionError:
-            return
-        self.offer(stage, choice)
+        with suppress(ExtractionError):
+            self.offer(stage, choice)
 
     def result(self, bound: float, work: WorkDone, started: float) -> ExtractionResult:
         """Return the result for a proven lower bound."""
-        optimal = self.cost - bound <= PROOF_TOLERANCE * self.cost
-        bound = self.cost if optimal else bound
-        gap = 0.0 if optimal else (self.cost - bound) / self.cost
-        seconds = time.perf_counter() - started
-        return ExtractionResult(self.choice, self.cost, bound, gap, optimal, self.stage, work, seconds)
+        bound = self.cost if self.cost - bound <= PROOF_TOLERANCE * self.cost else bound
+        return ExtractionResult(self.choice, self.cost, bound, self.stage, work, time.perf_counter() - started)
 
 
 def _solve_core(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.errors import OptionError, choices, nearest
-from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope
+from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope, envelope_of
 from eqsat.frontends.onnx.versions.steps import OLDEST, first_version
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import OPSET, operator, split_key, traits_of
@@ -262,7 +262,7 @@ def limit_file(graph: Graph, opset: int | None, reader: Consumer | None) -> Grap
 
 def most_opset(graph: Graph) -> int:
     """The newest opset that the file of a graph may have."""
-    return graph.envelope.most_opset if isinstance(graph.envelope, Envelope) else OPSET
+    return envelope_of(graph).most_opset
 
 
 def at_any_opset(graph: Graph) -> Graph:

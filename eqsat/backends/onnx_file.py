@@ -1,6 +1,6 @@
 """Writing a graph as an ONNX model: in memory, or to a file that appears whole or not at all."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BufferedWriter
@@ -12,13 +12,13 @@ import onnx
 
 from eqsat.backends.onnx_form import Form, choose_form, in_form, written
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kernels
-from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
+from eqsat.backends.onnx_nodes import describe_graph, write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
-from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.envelope import Envelope, envelope_of
 from eqsat.ir.constants import Constant, File, rewritten_files
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
-from eqsat.ir.graph import Graph, Node, bodies_of
+from eqsat.ir.graph import Graph, nodes_within
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType, TensorType
 from eqsat.output import check_place, write_files
@@ -99,7 +99,7 @@ def save_onnx(
     path = Path(path)
     check_place(path)
     graph, chosen, calls = _formed(graph, form, kernels)
-    envelope = _envelope(graph)
+    envelope = envelope_of(graph)
     constants = [c for _, c in sorted(chosen.constants.items())] + list(envelope.defaults.values())
     total = sum({id(c): c.bytes for c in constants}.values())
     layout = lay_out(constants if total > embed_limit_bytes else (), external_threshold_bytes)
@@ -154,7 +154,7 @@ def _formed(program: Graph, form: str, kernels: Sequence[Kernel]) -> tuple[Graph
     graph, chosen = written(program, form)
     if form != "functions":
         return graph, chosen, None
-    calls = call_kernels(program, kernels, graph, chosen, _imports(chosen, _envelope(graph)))
+    calls = call_kernels(program, kernels, graph, chosen, _imports(chosen, envelope_of(graph)))
     return graph, replace(chosen, constants=calls.constants), calls
 
 
@@ -165,8 +165,8 @@ def _model(
     calls: Calls | None = None,
 ) -> onnx.ModelProto:
     form = form or choose_form(graph)
-    envelope = _envelope(graph)
-    proto = onnx.GraphProto(name=graph.name, doc_string=envelope.graph_doc)
+    envelope = envelope_of(graph)
+    proto = onnx.GraphProto()
     taken = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
     if calls is None:
         proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
@@ -175,8 +175,7 @@ def _model(
         proto.node.extend(calls.nodes)
         proto.value_info.extend(calls.values)
         taken = {*form.constants, *graph.inputs, *(o for n in calls.nodes for o in n.output)}
-    proto.input.extend(write_value_info(v, graph.type_of(v), envelope.inputs.get(v)) for v in graph.inputs)
-    proto.output.extend(write_value_info(v, graph.type_of(v), envelope.outputs.get(v)) for v in graph.outputs)
+    describe_graph(proto, graph, graph.inputs, taken)
     proto.initializer.extend(write(k, c) for k, c in sorted(form.constants.items()))
     proto.initializer.extend(write(k, c) for k, c in envelope.defaults.items() if k in graph.inputs)
     if graph.devices:
@@ -184,9 +183,6 @@ def _model(
         if calls is None:
             _name_devices_of_nodes(proto, form, devices)
         _name_devices_of_inputs(proto, devices)
-    for annotation in map(onnx.TensorAnnotation.FromString, envelope.quantization):
-        if annotation.tensor_name in taken:
-            proto.quantization_annotation.append(annotation)
     _set_properties(proto, envelope.graph_metadata)
     least = _IR_OF_METADATA if graph.devices else _IR_OF_FUNCTIONS if calls else _IR_OF_CONSTANTS
     model = onnx.ModelProto(ir_version=_ir_version(form, envelope, least), graph=proto)
@@ -206,23 +202,9 @@ def _model(
 def _imports(form: Form, envelope: Envelope) -> dict[str, int]:
     """Version of every domain but the default one and that of kernels."""
     imports = {domain: version for domain, version in envelope.imports.items() if domain != KERNEL_DOMAIN}
-    for domain in _domains(form.nodes):
+    for domain in (node.domain for node in nodes_within(form.nodes) if node.domain):
         imports.setdefault(domain, _DOMAIN_VERSIONS.get(domain, 1))
     return imports
-
-
-def _domains(nodes: Sequence[Node]) -> Iterator[str]:
-    """Domains of nodes and of those in their bodies."""
-    for node in nodes:
-        if node.domain:
-            yield node.domain
-        for body in bodies_of(node.attributes):
-            if body.graph is not None:
-                yield from _domains(body.graph.nodes)
-
-
-def _envelope(graph: Graph) -> Envelope:
-    return graph.envelope if isinstance(graph.envelope, Envelope) else Envelope()
 
 
 def _ir_version(form: Form, envelope: Envelope, least: int) -> int:

@@ -1,6 +1,6 @@
 """Choosing the opset of the result, and bringing its nodes to the form they have there."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -11,7 +11,7 @@ from eqsat.backends.onnxruntime_form import for_onnxruntime
 from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.backends.openvino_form import for_openvino
 from eqsat.errors import OutputError
-from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.envelope import Envelope, envelope_of
 from eqsat.frontends.onnx.subgraphs import bodies_in
 from eqsat.frontends.onnx.versions.steps import (
     OLDEST,
@@ -25,7 +25,7 @@ from eqsat.frontends.onnx.versions.steps import (
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
-from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, nodes_within, with_bodies
 from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, Type
@@ -80,7 +80,7 @@ def written(graph: Graph, form: str) -> tuple[Graph, Form]:
 
 def may_name(node: Node, graph: Graph, form: str) -> bool:
     """Whether a file of that form names the operator of a node: one of a domain of its own, or of one that the source uses."""
-    imports = frozenset(graph.envelope.imports if isinstance(graph.envelope, Envelope) else ())
+    imports = frozenset(envelope_of(graph).imports)
     allowed = FORMS[form][1] | (imports - {"com.microsoft"} if form in FOREIGN else imports)
     return node.domain in allowed or node.key in allowed
 
@@ -127,14 +127,14 @@ def choose_form(graph: Graph) -> Form:
     form = _first_form(graph)
     if form.opset < _source(graph):
         return form
-    opset = min((_with_kernel(op, form.opset) for op in set(_operators(form.nodes))), default=form.opset)
+    opset = min((_with_kernel(op, form.opset) for op in _operators(form.nodes)), default=form.opset)
     return form if opset == form.opset else _lowered(graph, opset) or form
 
 
 def _first_form(graph: Graph) -> Form:
     source, most = _source(graph), most_opset(graph)
     opset = min(source, most)
-    if opset < source and isinstance(graph.envelope, Envelope) and graph.envelope.functions:
+    if opset < source and envelope_of(graph).functions:
         raise OutputError(f"the model has functions, written for its opset {source}; it cannot be written at {opset}")
     while True:
         form, refused = _form_at(graph, opset, source)
@@ -169,11 +169,10 @@ def _lowered(graph: Graph, opset: int) -> Form | None:
     may differ from their kernel on what is at the edge, like masks of the lowest number. Rules make nothing of that kind. What
     has no function to be spelled out by does not run as it is, like QuantizeLinear-28 in 1.32.
     """
-    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope(newest_opset())
-    own = envelope.opset
+    envelope, own = envelope_of(graph), _source(graph)
     if envelope.functions or any(_with_kernel(op, own) < own and has_function(op, own) for op in envelope.operators):
         return None
-    form, refused = _form_at(graph, opset, _source(graph))
+    form, refused = _form_at(graph, opset, own)
     return None if refused else form
 
 
@@ -188,18 +187,14 @@ def _with_kernel(op: str, opset: int) -> int:
     return opset
 
 
-def _operators(nodes: Iterable[Node]) -> Iterator[str]:
+def _operators(nodes: Iterable[Node]) -> set[str]:
     """Operators of the standard in nodes and in the bodies that are understood."""
-    for node in nodes:
-        if not node.domain:
-            yield node.op
-        for body in bodies_of(node.attributes):
-            yield from _operators(body.graph.nodes if body.graph is not None else ())
+    return {node.op for node in nodes_within(nodes) if not node.domain}
 
 
 def form_of_body(graph: Graph, opset: int) -> Form:
     """The graph of a body at the opset of the graph around it."""
-    form, refused = _form_at(graph, opset, graph.envelope.opset if isinstance(graph.envelope, Envelope) else opset)
+    form, refused = _form_at(graph, opset, envelope_of(graph, opset).opset)
     for node, refusal in refused:
         raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {refusal.reason}")
     return form
@@ -226,7 +221,7 @@ def may_hold(graph: Graph, op: str) -> bool:
     """Whether the graph may be written with an operator: at a newer opset that has it, if need be, which the installed ONNX
     Runtime must load, or at an older one for which that has the kernel. Opaque nodes and bodies that cannot be read, which stay
     as they are, must still mean the same there, and no operator may lose its kernel, as RoiAlign does at opset 22."""
-    source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
+    source = envelope_of(graph).opset
     first = first_version(op)
     if first > most_opset(graph):
         return False
@@ -237,7 +232,7 @@ def may_hold(graph: Graph, op: str) -> bool:
     inner = (body.graph for node in held for body in bodies_of(node.attributes) if body.graph is not None)
     return (
         _loads(first)
-        and not any(_loses_its_kernel(o, source, first) for o in set(_operators(graph.nodes)))
+        and not any(_loses_its_kernel(o, source, first) for o in _operators(graph.nodes))
         and not any(_only_valid_at_source(n, source, first) for n in held)
         and all(may_hold(g, op) for g in inner)
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from eqsat.backends.consumer import Consumer, find_consumer, releases_of
+from eqsat.backends.consumer import Consumer, find_consumer, most_opset, releases_of
 from eqsat.backends.onnx_form import written
 from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
@@ -91,8 +91,7 @@ def _lacked(release: Consumer, uses: Uses) -> set[str]:
 
 def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:
     """Those of the operators ``found`` that are too new for the file, with the opset each needs."""
-    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope()
-    return {op: first_version(op) for op in sorted(found) if first_version(op) > envelope.most_opset}
+    return {op: first_version(op) for op in sorted(found) if first_version(op) > most_opset(graph)}
 
 
 def check_readable(graph: Graph, form: str, reader: Consumer | None) -> None:

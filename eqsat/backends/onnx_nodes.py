@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from eqsat.backends.onnx_form import form_of_body
-from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.envelope import envelope_of
 from eqsat.frontends.onnx.subgraphs import rename_captures
 from eqsat.ir.constants import Constant
 from eqsat.ir.extents import is_nameless
@@ -66,18 +66,23 @@ def _write_body(body: Subgraph, captured: Any, opset: int, taken: set[str]) -> o
 def write_body(graph: Graph, captures: Sequence[str], opset: int, taken: Set[str] = frozenset()) -> onnx.GraphProto:
     """The ``GraphProto`` of a body, which reads ``captures`` under their own names; its bodies define no names in ``taken``."""
     form = form_of_body(graph, opset)
-    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope()
-    proto = onnx.GraphProto(name=graph.name, doc_string=envelope.graph_doc)
+    proto = onnx.GraphProto()
     names = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
     proto.node.extend(write_node(n, opset, {*names, *taken}) for n in form.nodes)
-    own = [v for v in graph.inputs if v not in captures]
-    proto.input.extend(write_value_info(v, graph.type_of(v), envelope.inputs.get(v)) for v in own)
-    proto.output.extend(write_value_info(v, graph.type_of(v), envelope.outputs.get(v)) for v in graph.outputs)
+    describe_graph(proto, graph, [v for v in graph.inputs if v not in captures], names)
     proto.initializer.extend(write_tensor(k, c) for k, c in sorted(form.constants.items()) if k not in captures)
+    return proto
+
+
+def describe_graph(proto: onnx.GraphProto, graph: Graph, inputs: Sequence[str], names: Set[str]) -> None:
+    """Name, inputs, outputs and what the source said of them, and of other values if they are among ``names`` still."""
+    envelope = envelope_of(graph)
+    proto.name, proto.doc_string = graph.name, envelope.graph_doc
+    proto.input.extend(write_value_info(v, graph.type_of(v), envelope.inputs.get(v)) for v in inputs)
+    proto.output.extend(write_value_info(v, graph.type_of(v), envelope.outputs.get(v)) for v in graph.outputs)
     for annotation in map(onnx.TensorAnnotation.FromString, envelope.quantization):
         if annotation.tensor_name in names:
             proto.quantization_annotation.append(annotation)
-    return proto
 
 
 def _write_attribute(attribute: onnx.AttributeProto, name: str, value: AttributeValue, kind: int) -> None:

@@ -73,13 +73,12 @@ def for_onnxruntime(graph: Graph) -> Graph:
 def _move_integers(written: Written) -> None:
     graph = written.old
     dequantised: dict[str, tuple[str, Node]] = {}  # from a value to its integers and how they are dequantised
-    for node in graph.nodes:
+    for node in written.each():
         integers, how = dequantised.get(node.inputs[0] if node.inputs else "", ("", node))
         type = _type_of_integers(graph, how, node) if how is not node else UNKNOWN
         operands = (type, *graph.operand_types(node)[1:])
         follows = how is not node and (_only_moves(node) or _picks_largest(graph, node, how))
         if not follows or not may_run(node.key, operands):
-            written.nodes.append(node)
             if _is_at_risk(graph, node):
                 alone = replace(node, attributes=node.attributes.updated(axis=None))
                 dequantised[node.outputs[0]] = node.inputs[0], alone
@@ -91,34 +90,27 @@ def _move_integers(written: Written) -> None:
 
 def _keep_zeros(written: Written) -> None:
     graph = written.old
-    for node in graph.nodes:
+    for node in written.each():
         maker = (
             written.producers.get(node.inputs[0]) if node.key == "DequantizeLinear" and len(node.inputs) == 2 else None
         )
         scales = graph.type_of(node.inputs[1]) if maker is not None and maker.key == "QuantizeLinear" else UNKNOWN
         shape = scales.shape or ()
         extents = [d for d in shape if isinstance(d, int)]
-        if (
-            len(extents) < len(shape)
-            or math.prod(extents) == 1
-            or graph.type_of(node.inputs[0]).dtype is not DType.INT8
-        ):
-            written.nodes.append(node)
-        else:
-            written.put(
-                node, node, *node.inputs, written.constant(np.zeros(extents, np.int8), f"{node.inputs[0]}_zero")
-            )
+        several = len(extents) == len(shape) and math.prod(extents) != 1
+        if several and graph.type_of(node.inputs[0]).dtype is DType.INT8:
+            zeros = written.constant(np.zeros(extents, np.int8), f"{node.inputs[0]}_zero")
+            written.put(node, node, *node.inputs, zeros)
 
 
 def _scale_each_slice(written: Written) -> None:
     graph = written.old
     added = {v for n in graph.nodes if n.key == "Add" for v in n.inputs}
     rows = {n.inputs[0] for n in graph.nodes if n.key == "MatMul" and n.outputs[0] in added}
-    for node in graph.nodes:
+    for node in written.each():
         axis, extent = _first_axis(graph.type_of(node.outputs[0])) if node.outputs[0] in rows else (0, 0)
         parameters = [graph.constants.get(v) for v in node.inputs[1:]]
         if not extent or not _is_at_risk(graph, node) or None in parameters:
-            written.nodes.append(node)
             continue
         repeated = (
             written.constant(np.repeat(c.numpy().reshape(-1), extent), f"{v}_along_{axis}")
@@ -145,12 +137,11 @@ def _keep_scales_apart(written: Written) -> None:
             fused.update(
                 m.outputs[0] for at, (m, perm) in enumerate(made) if m is not None and _is_refused(graph, m, at, perm)
             )
-    for node in graph.nodes:
+    for node in written.each():
         type = graph.type_of(node.outputs[0])
         extents = type.shape or ()
         shape = tuple(d for d in extents if isinstance(d, int))
         if node.outputs[0] not in fused or len(shape) < len(extents):
-            written.nodes.append(node)
             continue
         axis = node.attributes.get("axis", 1) % len(shape)
         parts = tuple(map(math.prod, (shape[:axis], shape[axis : axis + 1], shape[axis + 1 :])))
@@ -171,14 +162,12 @@ def _is_norm(node: Node) -> bool:
 
 def _keep_axes_of_norms(written: Written) -> None:
     graph = written.old
-    for node in graph.nodes:
+    for node in written.each():
         x, scale = (graph.type_of(v) for v in node.inputs[:2]) if _is_norm(node) else (UNKNOWN, UNKNOWN)
         shape = scale.shape
         last = node.attributes.get("axis", -1) in (-1, (x.rank or 0) - 1)
-        if x.rank is None or last or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
-            written.nodes.append(node)
-            continue
-        written.put(node, node, node.inputs[0], *(v and _with_two_axes(written, v) for v in node.inputs[1:]))
+        if not (x.rank is None or last or shape is None or len(shape) != 1 or not isinstance(shape[0], int)):
+            written.put(node, node, node.inputs[0], *(v and _with_two_axes(written, v) for v in node.inputs[1:]))
 
 
 def _with_two_axes(written: Written, value: str) -> str:
@@ -189,23 +178,20 @@ def _with_two_axes(written: Written, value: str) -> str:
 
 def _share_no_bias(written: Written) -> None:
     graph = written.old
-    for node in graph.nodes:
+    for node in written.each():
         bias = node.inputs[2] if node.key == "Conv" and len(node.inputs) > 2 else ""
-        if bias not in graph.constants or written.reads[bias] == 1 or graph.type_of(bias).dtype not in HALVES:
-            written.nodes.append(node)
-        else:
+        if bias in graph.constants and written.reads[bias] > 1 and graph.type_of(bias).dtype in HALVES:
             written.put(node, node, *node.inputs[:2], written.constant(graph.constants[bias].numpy(), bias))
 
 
 def _leave_unit_axes(written: Written) -> None:
     """Transposes of matrices, but for axes of extent 1, between views without those."""
     graph = written.old
-    for node in graph.nodes:
+    for node in written.each():
         moves = node.key == "Transpose" and not node.opaque
         perm: tuple[int, ...] = tuple(node.attributes.get("perm", ())) if moves else ()
         shape = tuple(d for d in graph.type_of(node.inputs[0]).shape or () if isinstance(d, int)) if moves else ()
         if not _is_slow(shape, perm):
-            written.nodes.append(node)
             continue
         dtype = graph.type_of(node.inputs[0]).dtype
         kept = [axis for axis, extent in enumerate(shape) if extent > 1]
@@ -221,14 +207,12 @@ def _leave_unit_axes(written: Written) -> None:
 def _leave_extents_open(written: Written) -> None:
     """Reshapes that copy one extent, a symbol, take what is left for it: the others are numbers above 0."""
     graph = written.old
-    for node in graph.nodes:
+    for node in written.each():
         copies = node.key == "Reshape" and not node.opaque and not node.attributes.get("allowzero", 0)
         constant = graph.constants.get(node.inputs[1]) if copies else None
         target = [] if constant is None else [int(d) for d in constant.numpy()]
         shape = graph.type_of(node.outputs[0]).shape or ()
-        if -1 in target or target.count(0) != 1 or isinstance(shape[target.index(0)], int):
-            written.nodes.append(node)
-        else:
+        if -1 not in target and target.count(0) == 1 and not isinstance(shape[target.index(0)], int):
             taken = tuple(d or -1 for d in target)
             written.put(node, node, node.inputs[0], written.number(taken, node.inputs[1]))
 

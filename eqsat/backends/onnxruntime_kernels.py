@@ -1,9 +1,9 @@
 """Which operators the installed ONNX Runtime has CPU kernels for: the library is asked, nothing is assumed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from eqsat.ir.operator import domain_in_files, split_key
 from eqsat.ir.types import TensorType, Type
@@ -60,9 +60,8 @@ def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = Fa
     signature = _signatures().get(operator)
     if signature is None:
         return True
-    anything: dict[str, frozenset[str]] = {}
-    kernels = (anything,) if computed_ahead else _kernels().get(operator, (anything,))
-    return any(_fits(signature, constraints, _type_strings(types)) for constraints in kernels)
+    kernels = [] if computed_ahead else _kernels().get(operator, [])
+    return _fits(signature, [k.constraints for k in kernels] or [{}], _type_strings(types))
 
 
 @cache
@@ -72,29 +71,26 @@ def is_spelled_out(op: str, version: int) -> bool:
     ONNX Runtime then runs the function of the schema, operator by operator, or nothing at all: so it does with Attention-25.
     ``False`` where it cannot say.
     """
-    ranges = _versions().get(op, ())
+    ranges = [kernel.versions for kernel in _kernels().get(("", op), ())]
     return bool(ranges) and not any(first == version or first <= version <= last != _OPEN for first, last in ranges)
 
 
 @cache
 def _has_kernel(domain: str, op: str, dtypes: tuple[str | None, ...]) -> bool:
     signature = _signatures().get((domain, op))
-    if signature is None:
-        return False
-    return any(_fits(signature, constraints, dtypes) for constraints in _kernels().get((domain, op), ()))
+    kernels = _kernels().get((domain, op), ())
+    return signature is not None and _fits(signature, [k.constraints for k in kernels], dtypes)
 
 
-def _fits(signature: _Signature, constraints: dict[str, frozenset[str]], dtypes: tuple[str | None, ...]) -> bool:
-    for index, dtype in enumerate(dtypes):
-        if dtype is None:
-            continue
-        formal = signature.at(index)
-        if formal is None:
-            return False
-        parameter, allowed = formal
-        if dtype not in constraints.get(parameter, allowed):
-            return False
-    return True
+def _fits(
+    signature: _Signature, kernels: Sequence[Mapping[str, frozenset[str]]], dtypes: tuple[str | None, ...]
+) -> bool:
+    """Whether one of ``kernels``, by their constraints, takes inputs of these types."""
+    formal = [(signature.at(index), dtype) for index, dtype in enumerate(dtypes) if dtype is not None]
+    return any(
+        all(known is not None and dtype in constraints.get(*known) for known, dtype in formal)
+        for constraints in kernels
+    )
 
 
 def _type_strings(types: Sequence[Type | None]) -> tuple[str | None, ...]:
@@ -114,25 +110,23 @@ def _state() -> Any:
     return state if hasattr(state, "get_all_opkernel_def") and hasattr(state, "get_all_operator_schema") else None
 
 
+class _Kernel(NamedTuple):
+    """The types that a kernel takes, by type parameter, and the versions of its operator that it is for, first and last."""
+
+    constraints: dict[str, frozenset[str]]
+    versions: tuple[int, int]
+
+
 @cache
-def _kernels() -> dict[tuple[str, str], tuple[dict[str, frozenset[str]], ...]]:
-    """Domain and operator -> for each of its kernels, of all versions, the types that it takes, by type parameter."""
-    found: dict[tuple[str, str], list[dict[str, frozenset[str]]]] = {}
+def _kernels() -> dict[tuple[str, str], list[_Kernel]]:
+    """Domain and operator -> its kernels, of all versions."""
+    found: dict[tuple[str, str], list[_Kernel]] = {}
     for kernel in _state().get_all_opkernel_def() if _state() is not None else ():
         if kernel.provider == _PROVIDER and kernel.domain in ("", DOMAIN):
             constraints = {name: frozenset(map(str, types)) for name, types in kernel.type_constraints.items()}
-            found.setdefault((kernel.domain, kernel.op_name), []).append(constraints)
-    return {name: tuple(kernels) for name, kernels in found.items()}
-
-
-@cache
-def _versions() -> dict[str, tuple[tuple[int, int], ...]]:
-    """Operator of the standard -> the versions that each of its kernels is for, first and last."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for kernel in _state().get_all_opkernel_def() if _state() is not None else ():
-        if kernel.provider == _PROVIDER and not kernel.domain:
-            found.setdefault(kernel.op_name, []).append(tuple(kernel.version_range))
-    return {name: tuple(ranges) for name, ranges in found.items()}
+            made = _Kernel(constraints, tuple(kernel.version_range))
+            found.setdefault((kernel.domain, kernel.op_name), []).append(made)
+    return found
 
 
 @cache

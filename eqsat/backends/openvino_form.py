@@ -19,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 
 from eqsat.backends.written import Written, changed, has_one_scale
-from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.envelope import envelope_of
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import Kind, kind_of, traits_of
@@ -34,7 +34,7 @@ def for_openvino(graph: Graph) -> Graph:
 
 def _with_defaults_read(graph: Graph) -> Graph:
     """An operator reads each output that is an input with a value in the file: OpenVINO knows such values only where one does."""
-    defaults = graph.envelope.defaults if isinstance(graph.envelope, Envelope) else ()
+    defaults = envelope_of(graph).defaults
     unread = [
         v for v in graph.inputs if v in defaults and v in graph.outputs and not any(v in n.inputs for n in graph.nodes)
     ]
@@ -49,13 +49,12 @@ def _with_defaults_read(graph: Graph) -> Graph:
 def _one_scale_of_equal_ones(written: Written) -> None:
     """Equal scales for each slice, and equal zero points, are one: programs for ONNX Runtime have such scales."""
     graph = written.old
-    for node in graph.nodes:
+    for node in written.each():
         quantises = node.key in ("QuantizeLinear", "DequantizeLinear")
         operands = [graph.constants.get(v) for v in node.inputs[1:]] if quantises else []
         arrays = [c.numpy().reshape(-1) for c in operands if c is not None and c.size > 1]
         equal = len(arrays) == len(operands) > 0 and not any((a != a[0]).any() for a in arrays)
         if not equal or node.inputs[0] in graph.constants:
-            written.nodes.append(node)
             continue
         like = replace(node, attributes=node.attributes.updated(axis=None, block_size=None))
         single = (written.constant(a[0], f"{v}_of_all") for a, v in zip(arrays, node.inputs[1:], strict=True))
@@ -66,12 +65,11 @@ def _pair_behind_relu(written: Written) -> None:
     """``Relu(DQ(Q(x)))`` is ``DQ(Q(Relu(x)))``: quantisers rise, and zero stays zero."""
     graph = written.old
     quantised = {node.inputs[0] for node in graph.nodes if node.key == "QuantizeLinear"}
-    for node in graph.nodes:
+    for node in written.each():
         rectified = node.key == "Relu" and node.outputs[0] not in quantised
         behind = written.producers.get(node.inputs[0]) if rectified else None
         before = written.producers.get(behind.inputs[0]) if behind is not None else None
         if behind is None or before is None or not _is_pair(written, before, behind):
-            written.nodes.append(node)
             continue
         floats = written.value("Relu", before.inputs[0], type=graph.type_of(before.inputs[0]))
         type = graph.type_of(before.outputs[0])
@@ -103,18 +101,16 @@ def _pair(written: Written) -> None:
     """
     graph = written.old
     dequantised = {node.outputs[0] for node in graph.nodes if node.key == "DequantizeLinear"}
-    for node in graph.nodes:
+    for node in written.each():
         integers, behind = (
             _origin(written, node.inputs[0]) if has_one_scale(graph, node, "DequantizeLinear") else ("", [])
         )
         quantiser = written.producers.get(integers)
         if quantiser is None or not has_one_scale(graph, quantiser, "QuantizeLinear"):
-            written.nodes.append(node)
             continue
         floats, before = _origin(written, quantiser.inputs[0], views=True)
         again = floats in dequantised
         if not behind and (not before or again):
-            written.nodes.append(node)
             continue
         value, shape = floats, graph.type_of(floats)
         moves = reversed([*behind, *before])
@@ -149,14 +145,12 @@ def _hide_concat(written: Written) -> None:
     again = {_before_arithmetic(written, n.inputs[0]) for n in graph.nodes if n.key == "QuantizeLinear"}
     shifted = [n for n in graph.nodes if n.key == "DequantizeLinear" and _has_zero_point(graph, n)]
     stuck = {n.inputs[0] for n in shifted if n.outputs[0] in again or not has_one_scale(graph, n, n.key)}
-    for node in graph.nodes:
+    for node in written.each():
         source = _before_arithmetic(written, node.inputs[0], "Relu") if node.outputs[0] in stuck else ""
         joined = written.producers.get(source)
-        if node.key != "QuantizeLinear" or joined is None or joined.key != "Concat":
-            written.nodes.append(node)
-            continue
-        hidden = written.value("Max", node.inputs[0], node.inputs[0], type=graph.type_of(node.inputs[0]))
-        written.put(node, node, hidden, *node.inputs[1:])
+        if node.key == "QuantizeLinear" and joined is not None and joined.key == "Concat":
+            hidden = written.value("Max", node.inputs[0], node.inputs[0], type=graph.type_of(node.inputs[0]))
+            written.put(node, node, hidden, *node.inputs[1:])
 
 
 def _before_arithmetic(written: Written, value: str, *others: str) -> str:
@@ -184,9 +178,10 @@ def _spell_out_infinite_levels(written: Written) -> None:
     graph = written.old
     levels = {node.outputs[0]: found for node in graph.nodes if (found := _levels(graph, node)) is not None}
     zeros = {node.outputs[0]: node.inputs[2:] for node in graph.nodes if node.outputs[0] in levels}
-    in_pair = [n for n in graph.nodes if n.key == "DequantizeLinear" and zeros.get(n.inputs[0]) == n.inputs[2:]]
+    behind = (n for n in graph.nodes if has_one_scale(graph, n, "DequantizeLinear"))
+    in_pair = {n.outputs[0] for n in behind if zeros.get(n.inputs[0]) == n.inputs[2:]}
     whole: dict[str, str] = {}
-    for node in graph.nodes:
+    for node in written.each():
         if (found := levels.get(node.outputs[0])) is not None:
             zero, lowest, highest = found
             type = graph.type_of(node.inputs[0])
@@ -196,23 +191,20 @@ def _spell_out_infinite_levels(written: Written) -> None:
             sums = written.value("Add", value, zero, type=type)
             to = Attributes({"to": int(graph.type_of(node.outputs[0]).dtype)})
             written.put(node, Node("Cast", (), (), to), sums)
-        elif node in in_pair:
+        elif node.outputs[0] in in_pair:
             written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
-        else:
-            written.nodes.append(node)
 
 
 def _align_angles(written: Written) -> None:
     """Cosines and sines get the rank of what they turn, by axes of 1 in front: else OpenVINO does not find a rotary embedding."""
     graph = written.old
     turning = {m.outputs[0] for node in graph.nodes for m in _rotary_products(written, node)}
-    for node in graph.nodes:
+    for node in written.each():
         types = graph.operand_types(node)
         shapes = [t.shape if isinstance(t, TensorType) and t.shape is not None else () for t in types]
         low = min((0, 1), key=lambda i: len(shapes[i])) if node.outputs[0] in turning else 0
         missing = len(shapes[1 - low]) - len(shapes[low]) if node.outputs[0] in turning else 0
         if not missing or not shapes[low]:
-            written.nodes.append(node)
             continue
         type = TensorType(graph.type_of(node.inputs[low]).dtype, ((1,) * missing + shapes[low]))
         aligned = written.value("Unsqueeze", node.inputs[low], tuple(range(missing)), type=type)

@@ -33,9 +33,8 @@ def give_one_rank(written: Written) -> None:
     """Operands of one rank where ONNX Runtime would end the process otherwise."""
     graph = written.old
     crashing = frozenset(crashing_products(graph))
-    for index, node in enumerate(graph.nodes):
+    for index, node in enumerate(written.each()):
         if index not in crashing:
-            written.nodes.append(node)
             continue
         which, widened = _shorter(graph, node)
         shorter = node.inputs[which]

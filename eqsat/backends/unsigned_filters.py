@@ -18,9 +18,8 @@ def make_filters_unsigned(written: Written) -> None:
     """ConvInteger by constant signed bytes, as one by unsigned bytes."""
     graph = written.old
     made: dict[str, str] = {}
-    for node in graph.nodes:
+    for node in written.each():
         if not _by_signed_constant(graph, node):
-            written.nodes.append(node)
             continue
         x, filters, *zeros = node.inputs
         zero = zeros[1] if len(zeros) > 1 else ""

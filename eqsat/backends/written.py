@@ -1,6 +1,6 @@
 """A graph that is written again, node by node, for those who read the file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -19,9 +19,18 @@ class Written:
         self.reads = old.reads()
         self.nodes: list[Node] = []
         self.changed = False
+        self._stays = True
         self._types, self._constants = dict(old.types), dict(old.constants)
         self._taken = {*old.types, *old.constants, *old.inputs}
         self._made: dict[tuple[object, ...], str] = {}
+
+    def each(self) -> Iterator[Node]:
+        """The nodes of the old graph. Each stays as it is, unless something is `put` in its place."""
+        for node in self.old.nodes:
+            self._stays = True
+            yield node
+            if self._stays:
+                self.nodes.append(node)
 
     def value(
         self, op: str, *inputs: str | float | tuple[int, ...], type: Type, attributes: Attributes = NO_ATTRIBUTES
@@ -55,7 +64,7 @@ class Written:
     def put(self, node: Node, like: Node, *inputs: str) -> None:
         """In the place of ``node`` an operator like another one, of other inputs."""
         self.nodes.append(replace(like, inputs=inputs, outputs=node.outputs, name=node.name))
-        self.changed = True
+        self.changed, self._stays = True, False
 
     def graph(self) -> Graph:
         types, constants = MappingProxyType(self._types), MappingProxyType(self._constants)

@@ -1,18 +1,17 @@
 """From the groups of operations that the relaxed problem chose to kernels of a program."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.named_problem import ChosenGroup
 from eqsat.cost.target import Target
 from eqsat.extract.knuth import knuth
 from eqsat.fusion.cones import ConePrices, operands_first
-from eqsat.fusion.covering import Covering, repeated
+from eqsat.fusion.covering import Covering
 from eqsat.fusion.graph import FusionGraph
-from eqsat.fusion.merging import kernel_of, kernels_before
+from eqsat.fusion.merging import are_covering, kernel_of
 from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.operators.recenter import RECENTER
-from eqsat.ir.order import dependency_order
+from eqsat.ir.order import reached
 
 _UNGROUPED = 1_000.0
 """Cost of an operation that is in no group, where one in a group costs 1."""
@@ -24,13 +23,9 @@ def covering_of(
     """The program ``choice`` (class -> operation) in these kernels, views between them, and operations of no group as kernels
     of their own; ``None`` if one is no kernel of the target or they are no covering. It has no bound but 0."""
     kernels = _ReadOff(graph.restricted(choice), choice, target, prices).run(groups)
-    if (
-        kernels is None
-        or repeated(graph, kernels.values(), target)
-        or len(dependency_order(kernels_before(kernels))) < len(kernels)
-    ):
+    if kernels is None or not are_covering(graph, kernels, target):
         return None
-    return Covering(kernels, math.fsum(cone.price for cone in kernels.values()), 0.0, "relaxation")
+    return Covering(kernels, 0.0, "relaxation")
 
 
 def spanned(
@@ -39,16 +34,13 @@ def spanned(
     """A program of ``operations`` and views (class -> operation), preferring those of ``groups`` and what is computed from
     little; ``None`` if they are not enough."""
     grouped = frozenset[int]().union(*(group.operations for group in groups))
-    nodes = [i for members in graph.members for i in members if i in operations or graph.operations[i].is_view]
-    owner = [graph.owner[i] for i in nodes]
-    children = [tuple(graph.inputs_of(i)) for i in nodes]
-    leaves = [c for c, members in enumerate(graph.members) if not members]
-    owner, children = owner + leaves, children + [()] * len(leaves)
-    cost = [1.0 if i in grouped else _UNGROUPED for i in nodes] + [0.0] * len(leaves)
+    usable = [i in operations or o.is_view for i, o in enumerate(graph.operations)]
+    nodes, owner, children = graph.nodes(usable)
+    cost = [0.0 if i < 0 else 1.0 if i in grouped else _UNGROUPED for i in nodes]
     tree = knuth(len(graph.members), owner, children, cost)
     if any(tree.choice[root] < 0 for root in graph.roots):
         return None
-    return {c: nodes[n] for c, n in enumerate(tree.choice) if 0 <= n < len(nodes)}
+    return {c: nodes[n] for c, n in enumerate(tree.choice) if n >= 0 and nodes[n] >= 0}
 
 
 def with_written_signs(graph: FusionGraph, choice: Mapping[int, int], groups: Sequence[ChosenGroup]) -> dict[int, int]:
@@ -141,21 +133,17 @@ class _ReadOff:
         which compute it by other operations, read it."""
         graph = self._graph
         holder = {graph.owner[i]: number for number, operations in enumerate(members) for i in operations}
-        stack = [c for c in graph.roots if graph.members[c]]
-        needed: dict[int, None] = {}
-        while stack:
-            cls = stack.pop()
-            if cls in needed:
-                continue
-            needed[cls] = None
+
+        def read_for(cls: int) -> list[int]:
             if cls not in writer and cls in holder and not graph.operations[self._choice[cls]].is_view:
                 writer[cls] = holder[cls]
             operations = [self._choice[cls]]
             if cls in writer:
                 operations = operands_first(graph, members[writer[cls]], cls)
             inside = {graph.owner[i] for i in operations}
-            stack.extend(c for i in operations for c in graph.inputs_of(i) if c not in inside)
-        return list(needed)
+            return [c for i in operations for c in graph.inputs_of(i) if c not in inside]
+
+        return sorted(reached((c for c in graph.roots if graph.members[c]), read_for))
 
     def _kernel(self, operations: frozenset[int], outputs: list[int]) -> Cone | None:
         """The kernel that writes some classes, from what these need of ``operations``."""

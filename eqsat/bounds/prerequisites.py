@@ -9,7 +9,7 @@ from eqsat.bounds.views import Merged
 from eqsat.cost.target import Target
 from eqsat.extract import ExtractionProblem
 from eqsat.extract.core import Core
-from eqsat.extract.required import required_classes
+from eqsat.extract.required import required_by, required_classes
 from eqsat.fusion.graph import FusionGraph
 
 
@@ -38,7 +38,7 @@ class Prerequisites:
             new = merged.classes[cls]
             self._needed[new] &= required[position]
             self.rank[new] = min(self.rank[new], position)
-        self._once = [o.kind.value not in target.recompute for o in merged.graph.operations]
+        self._once = [not target.recomputes(o.kind) for o in merged.graph.operations]
 
     def bit(self, cls: int) -> int:
         """The class of the merged graph as a set, empty if nothing is said of it."""
@@ -50,9 +50,7 @@ class Prerequisites:
 
     def needed_by(self, inputs: Iterable[int]) -> set[int]:
         """The classes that every way to compute all of ``inputs`` computes."""
-        needed = 0
-        for cls in inputs:
-            needed |= self._needed[cls]
+        needed = required_by(self._needed, inputs)
         return {cls for cls, bit in self._bit.items() if bit & needed}
 
     def once(self, index: int) -> bool:

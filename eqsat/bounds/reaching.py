@@ -9,6 +9,7 @@ from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, FromAnchor, KernelId,
 from eqsat.cost.target import Target
 from eqsat.extract import Effort
 from eqsat.fusion.graph import FusionGraph, Operation
+from eqsat.ir.order import reached
 
 _States = dict[int, dict[State, None]]
 
@@ -83,23 +84,17 @@ class Reaching:
         """Operators that a kernel around ``anchor`` may hold: those behind it, and those that they or it read."""
         graph = self.graph
         sole = self.borders.once and anchor == self.borders.source
-        behind: dict[int, None] = {anchor: None}
-        stack = [graph.owner[anchor]]
-        while stack:
-            for user in self.users[stack.pop()]:
-                other = self.mode.known_by_opener and not sole and self.mode.opens(graph.operations[user].labels)
-                if user not in behind and self._outer[user] and not other:
-                    behind[user] = None
-                    stack.append(graph.owner[user])
-        found = dict(behind)
-        work = list(behind)
-        while work:
-            for c in graph.operations[work.pop()].inputs:
-                for i in graph.members[c]:
-                    if i not in found and self._inner[i]:
-                        found[i] = None
-                        work.append(i)
-        return sorted(found, reverse=True)
+        apart = self.mode.known_by_opener and not sole
+
+        def users(index: int) -> Iterator[int]:
+            for user in self.users[graph.owner[index]]:
+                if self._outer[user] and not (apart and self.mode.opens(graph.operations[user].labels)):
+                    yield user
+
+        def operands(index: int) -> Iterator[int]:
+            return (i for i in graph.operands(index) if self._inner[i])
+
+        return sorted(reached(reached((anchor,), users), operands), reverse=True)
 
 
 class _Around:
@@ -185,14 +180,7 @@ class _Around:
         self, leading: Mapping[tuple[int, State], Sequence[Step]], ends: Iterable[tuple[int, State]]
     ) -> set[tuple[int, State]]:
         """States that a kernel that ends in one of ``ends`` can contain. ``leading``: class and state -> steps there."""
-        stack = list(ends)
-        useful = set(stack)
-        while stack:
-            for step in leading.get(stack.pop(), ()):
-                fresh = [below for below in self._below(step) if below not in useful]
-                useful.update(fresh)
-                stack += fresh
-        return useful
+        return reached(ends, lambda end: (below for step in leading.get(end, ()) for below in self._below(step)))
 
     def _below(self, step: Step) -> Iterator[tuple[int, State]]:
         """The states that a step may read inside the kernel."""

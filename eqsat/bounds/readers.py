@@ -1,6 +1,6 @@
 """Which reads of a value from memory are reads of different kernels, so that each of them is paid for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from networkx.utils import UnionFind
@@ -9,6 +9,7 @@ from eqsat.bounds.focus import Focus
 from eqsat.bounds.relaxed_templates import Mode
 from eqsat.bounds.states import ANY, NONE, KernelId, Reach
 from eqsat.fusion.graph import FusionGraph
+from eqsat.ir.order import reached
 
 
 class ReadBy(NamedTuple):
@@ -93,20 +94,13 @@ class Readers:
             groups = self._groups[cls] = self._partition(cls)
         return groups[index]
 
-    def _readers(self, cls: int) -> list[int]:
-        """The operators that read a class or a view of it, and the views."""
-        found: dict[int, None] = {}
-        stack = list(reversed(self._users[cls]))
-        while stack:
-            index = stack.pop()
-            if index not in found:
-                found[index] = None
-                if self._graph.operations[index].is_view:
-                    stack.extend(reversed(self._users[self._graph.owner[index]]))
-        return list(found)
-
     def _partition(self, cls: int) -> dict[int, int]:
-        graph, readers = self._graph, self._readers(cls)
+        graph = self._graph
+
+        def behind(index: int) -> Sequence[int]:
+            return self._users[graph.owner[index]] if graph.operations[index].is_view else ()
+
+        readers = reached(self._users[cls], behind)  # of the class or a view of it, and the views
         groups = UnionFind(readers)
         for index in readers:  # a view is read by what reads its value
             if graph.operations[index].is_view:
@@ -133,27 +127,13 @@ class _Paths:
                     self._up.setdefault(c, set()).add(graph.owner[index])
                     self._down.setdefault(graph.owner[index], set()).add(c)
 
-    def together(self, cls: int, readers: Sequence[int]) -> list[list[int]]:
+    def together(self, cls: int, readers: Collection[int]) -> list[list[int]]:
         """Sets of readers of ``cls`` that may be in one kernel that reads it from memory."""
         at: dict[tuple[bool, int], list[int]] = {}
         for index in readers:
             if index in self._steps:
                 own = self._graph.owner[index]
-                for c in _closure(self._up, own, cls):
-                    at.setdefault((True, c), []).append(index)
-                if self._several:
-                    for c in _closure(self._down, own, cls):
-                        at.setdefault((False, c), []).append(index)
+                for ways in (self._up, self._down) if self._several else (self._up,):
+                    for c in reached((own,), lambda c, ways=ways: ways.get(c, set[int]()) - {cls}):
+                        at.setdefault((ways is self._up, c), []).append(index)
         return [found for found in at.values() if len(found) > 1]
-
-
-def _closure(edges: Mapping[int, set[int]], start: int, avoided: int) -> set[int]:
-    """``start`` and what can be reached from it without ``avoided``."""
-    found = {start}
-    stack = [start]
-    while stack:
-        for other in edges.get(stack.pop(), ()):
-            if other != avoided and other not in found:
-                found.add(other)
-                stack.append(other)
-    return found

@@ -21,16 +21,17 @@ of the relaxation is never above that of the problem.
 from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.focus import Focus, bound_by_operations
-from eqsat.bounds.named_problem import ChosenGroup, InState, NamedProblem, chosen_groups
+from eqsat.bounds.named_problem import ChosenGroup, InState, chosen_groups
 from eqsat.bounds.pace import Pace
 from eqsat.bounds.prerequisites import Prerequisites
 from eqsat.bounds.reaching import Reaching
 from eqsat.bounds.readers import ReadBy, Readers
-from eqsat.bounds.relaxed_templates import Mode, computed_from_leaves, distinct_templates, mode_of
+from eqsat.bounds.relaxed_templates import Mode, computed_from, distinct_templates, mode_of
 from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import Effort, ExtractionProblem
+from eqsat.extract.named import NamedProblem
 from eqsat.fusion.graph import FusionGraph
 
 _STEPS_TO_ADD = 12
@@ -111,8 +112,11 @@ class Relaxation:
         problem, name = self._problem, ("read", cls, kernel)
         if name not in problem.numbers:
             number = problem.key(*name)
-            problem.add(number, [problem.key("written", cls)], self._rates.byte * self._graph.bytes[cls])
+            problem.add(number, [problem.key("written", cls)], self._price_of_read(cls, kernel))
         return problem.key(*name)
+
+    def _price_of_read(self, cls: int, kernel: ReadBy) -> float:
+        return self._rates.byte * self._graph.bytes[cls]
 
     def _bound_by_operations(self, index: int, *, ends: bool = True) -> bool:
         return bound_by_operations(self._graph, index, self._target, self._rates, ends=ends)
@@ -269,7 +273,8 @@ class Relaxation:
         graph, problem, rates, mode = self._graph, self._problem, self._rates, reach.mode
         borders = {self._borders.target, graph.owner[self._borders.source] if self._borders.source != NONE else NONE}
         reached = {c for c, found in reach.states.items() if c in borders or any(reach.writes(c, s) for s in found)}
-        beside = computed_from_leaves(graph, mode, self._borders.source)
+        leaves = {c for c, members in enumerate(graph.members) if not members}
+        beside = computed_from(graph, mode, leaves, self._borders.source) - leaves
         for cls in sorted(reached | beside):
             tap = problem.key("tap", mode.number, cls)
             if cls in reached:

@@ -1,6 +1,6 @@
 """The templates of a target as the relaxed problem sees them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,8 +50,7 @@ class Mode:
 
 def mode_of(number: int, template: Template, heavy: bool, detail: int) -> Mode:
     """The mode of a template; ``detail`` as in `eqsat.bounds.focus.Focus`."""
-    required = tuple(i for i, s in enumerate(template.stages) if s.required)
-    anchored = template.is_anchored
+    required, anchored = template.required, template.is_anchored
     return Mode(number, template, heavy, required, anchored, detail > 1 and len(required) == 1 and not anchored, detail)
 
 
@@ -74,7 +73,7 @@ def distinct_templates(templates: Sequence[Template]) -> list[Template]:
 def holds_kernels_around(general: Template, special: Template, labels: frozenset[str]) -> bool:
     """Whether the kernels of ``special`` around an operator with these labels, in its only required stage, are all kernels of
     ``general``, which has two stages, the last one required: before the operator, and from it on."""
-    required = [k for k, s in enumerate(special.stages) if s.required]
+    required = special.required
     if len(required) != 1 or len(general.stages) != 2 or general.several < special.several:
         return False
     first, last = general.stages
@@ -132,15 +131,16 @@ def _leads_to(graph: FusionGraph, users: Sequence[Sequence[int]], mode: Mode, cl
     return False
 
 
-def computed_from_leaves(graph: FusionGraph, mode: Mode, source: int) -> set[int]:
-    """The classes that kernels of a mode can compute from leaves alone; operation ``source`` stands for more than it reads."""
+def computed_from(graph: FusionGraph, mode: Mode, given: Iterable[int], source: int) -> set[int]:
+    """``given`` classes and those that kernels of a mode can compute from them; operation ``source`` stands for more than it
+    reads."""
     users = graph.users()
-    found: set[int] = set()
-    work = [i for i, o in enumerate(graph.operations) if mode.takes(o)]
+    found = set(given)
+    work = [i for members in graph.members for i in members if mode.takes(graph.operations[i])]
     while work:
         index = work.pop()
         cls = graph.owner[index]
-        if cls not in found and index != source and found.issuperset(graph.inputs_of(index)):
+        if cls not in found and index != source and found.issuperset(graph.operations[index].inputs):
             found.add(cls)
             work += [i for i in users[cls] if mode.takes(graph.operations[i])]
     return found

@@ -99,12 +99,9 @@ class _Merging:
             least[first[cls]] = min(least[first[cls]], size)
         for cls, own in enumerate(first):
             if own == cls:
-                self.number[cls] = len(result.members)
-                result.members.append([])
-                result.elements.append(graph.elements[cls])
+                self.number[cls] = result.add_class_of(graph, cls)
                 free_read = self._coarse is not None and graph.scalar[cls]
-                result.bytes.append(0.0 if free_read else least[cls])
-                result.scalar.append(graph.scalar[cls])
+                result.bytes[-1] = 0.0 if free_read else least[cls]
             else:
                 self.number[cls] = self.number[own]
 

@@ -39,6 +39,11 @@ def turns_of(case: Case) -> int:
     return min(math.ceil(_TURN_BYTES / max(each, 1)), _MOST_BUFFERS)
 
 
+def weight_bytes(case: Case) -> int:
+    """Bytes that every copy reads from weights of its own."""
+    return sum(o.type.bytes or 0 for o in case.operands if o is not None and o.weight)
+
+
 def is_chain(case: Case, results: Sequence[TensorType]) -> bool:
     """Whether the result of a copy is the first operand of another."""
     first = case.operands[0] if case.operands else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eqsat.calibrate.case import Cases, Kernels, Operand, data, value, weight
 
@@ -46,40 +46,46 @@ def _in_rows(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
     return [data("float32", b, s, h * d), data("float32", b, s, g * d), data("float32", b, s, g * d)]
 
 
-def _attention_in_rows(masked: bool) -> Iterator[Cases]:
+def _side_by_side(
+    sizes: Sequence[tuple[int, int, int, int, int]], masked: bool, *, each_head: bool = False
+) -> Iterator[Cases]:
     """Attention with the heads side by side, of which several may share keys and values: by either operator that has it, and by
-    the one to which those that share are rows of one head."""
+    the one to which those that share are rows of one head. ``each_head``: whether each has a mask of its own."""
     f = "float32"
-    sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
-             (1, 32, 8, 64, 128))  # fmt: skip
 
-    def mask(s: int) -> list[Operand]:
-        return [data(f, 1, 1, s, s)] if masked else []
+    def mask(h: int, rows: int, s: int) -> list[Operand]:
+        return [data(f, 1, h if each_head else 1, rows, s)] if masked else []
 
     yield Kernels(
         "Attention",
         sizes,
-        lambda b, h, g, s, d: [*_in_rows(b, h, g, s, d), *mask(s)],
+        lambda b, h, g, s, d: [*_in_rows(b, h, g, s, d), *mask(h, s, s)],
         lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
     )
     yield Kernels(
         "com.microsoft::GroupQueryAttention",
-        sizes,
+        [size for size in sizes if size[4] % 8 == 0],
         lambda b, h, g, s, d: [
             *_in_rows(b, h, g, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
-            *([None] * 3 if masked else []), *mask(s),
+            *([None] * 3 if masked else []), *mask(h, s, s),
         ],
         lambda b, h, g, s, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
     )  # fmt: skip
     yield Kernels(
         "com.microsoft::MultiHeadAttention",
-        [size for size in sizes if size[1] != size[2]],
+        [size for size in sizes if each_head or size[1] != size[2]],
         lambda b, h, g, s, d: [
             data(f, b, s * h // g, g * d), *[data(f, b, s, g * d)] * 2,
-            *([None, None, data(f, 1, 1, s * h // g, s)] if masked else []),
+            *([None, None] if masked else []), *mask(h, s * h // g, s),
         ],
         lambda b, h, g, s, d: {"num_heads": g, "scale": d**-0.5},
     )  # fmt: skip
+
+
+def _attention_in_rows(masked: bool) -> Iterator[Cases]:
+    sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
+             (1, 32, 8, 64, 128))  # fmt: skip
+    return _side_by_side(sizes, masked)
 
 
 def _attention_in_windows(masked: bool) -> Iterator[Cases]:
@@ -92,36 +98,13 @@ def _attention_in_windows(masked: bool) -> Iterator[Cases]:
              (2, 4, 1024, 8), (2, 8, 1024, 4), (2, 8, 256, 8), (2, 4, 256, 16), (1, 4, 129, 16), (2, 4, 65, 32),
              (1, 8, 197, 24), (16, 4, 64, 16), (4, 8, 64, 16), (16, 3, 49, 32), (1, 24, 49, 32))  # fmt: skip
 
-    def mask(h: int, s: int) -> list[Operand]:
-        return [data(f, 1, h, s, s)] if masked else []
-
     yield Kernels(
         "Attention",
         sizes,
-        lambda b, h, s, d: [*(data(f, b, h, s, d) for _ in range(3)), *mask(h, s)],
+        lambda b, h, s, d: [*[data(f, b, h, s, d)] * 3, *([data(f, 1, h, s, s)] if masked else [])],
         lambda b, h, s, d: {"scale": d**-0.5},
     )
-    yield Kernels(
-        "Attention",
-        sizes,
-        lambda b, h, s, d: [*_in_rows(b, h, h, s, d), *mask(h, s)],
-        lambda b, h, s, d: {"q_num_heads": h, "kv_num_heads": h, "scale": d**-0.5},
-    )
-    yield Kernels(
-        "com.microsoft::GroupQueryAttention",
-        [size for size in sizes if size[3] % 8 == 0],
-        lambda b, h, s, d: [
-            *_in_rows(b, h, h, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
-            *([None] * 3 if masked else []), *mask(h, s),
-        ],
-        lambda b, h, s, d: {"num_heads": h, "kv_num_heads": h, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
-    )  # fmt: skip
-    yield Kernels(
-        "com.microsoft::MultiHeadAttention",
-        sizes,
-        lambda b, h, s, d: [*_in_rows(b, h, h, s, d), *([None, None] if masked else []), *mask(h, s)],
-        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
-    )
+    yield from _side_by_side([(b, h, h, s, d) for b, h, s, d in sizes], masked, each_head=True)
 
 
 def _attention_across() -> Iterator[Cases]:

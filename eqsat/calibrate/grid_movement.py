@@ -1,25 +1,29 @@
 """What moves data: rows and elements to other places, parts, look-ups, borders."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from eqsat.calibrate.case import Cases, Kernels, data, value, weight
 from eqsat.calibrate.grid_others import IMAGES, ROWS, SCORES, F
 
 
+def _split(dtype: str, parts: int, sizes: Iterable[tuple[int, int]]) -> Cases:
+    """Rows, in equal parts."""
+    return Kernels(
+        "Split",
+        sizes,
+        lambda r, c: [data(dtype, 1, r, c), value("int64", [c // parts] * parts)],
+        {"axis": -1},
+        outputs=parts,
+    )
+
+
 def _movement() -> Iterator[Cases]:
     heads = ((128, 12, 64), (197, 12, 64), (3072, 12, 64), (256, 8, 8), (1024, 8, 4))
-    for parts, columns in ((2, (256, 2048, 8192)), (3, (192, 1536, 6144))):
-        yield Kernels(  # of products side by side, of one row or few
-            "Split",
-            [(rows, c) for rows in (1, 16) for c in columns],
-            lambda r, c, n=parts: [data(F, 1, r, c), value("int64", [c // n] * n)],
-            {"axis": -1},
-            outputs=parts,
-        )
+    for parts, columns in ((2, (256, 2048, 8192)), (3, (192, 1536, 6144))):  # products side by side, of one row or few
+        yield _split(F, parts, [(rows, c) for rows in (1, 16) for c in columns])
     for dtype in (F, "int8", "uint8"):
-        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 1, 3]})
-        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 3, 1]})
-        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 3, 2, 1]})
+        for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 3, 2, 1]):
+            yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": perm})
         yield Kernels("Transpose", ROWS, lambda r, c, t=dtype: [data(t, r, c)], {"perm": [1, 0]})
         yield Kernels("Transpose", SCORES, lambda h, s, t=dtype: [data(t, 1, h, s, 64)], {"perm": [0, 1, 3, 2]})
         yield Kernels("Transpose", IMAGES, lambda c, s, t=dtype: [data(t, 1, c, s, s)], {"perm": [0, 2, 3, 1]})
@@ -27,20 +31,8 @@ def _movement() -> Iterator[Cases]:
             yield Kernels(
                 "Concat", IMAGES, lambda c, s, t=dtype: [data(t, 1, c, s, s), data(t, 1, c, s, s)], {"axis": axis}
             )
-        yield Kernels(
-            "Split",
-            ((128, 2304), (197, 2304), (3072, 2304), (1024, 96), (64, 384)),
-            lambda r, c, t=dtype: [data(t, 1, r, c), value("int64", [c // 3] * 3)],
-            {"axis": -1},
-            outputs=3,
-        )
-        yield Kernels(
-            "Split",
-            ((1, 4096), (128, 768), (197, 2304)),
-            lambda r, c, t=dtype: [data(t, 1, r, c), value("int64", [c // 8] * 8)],
-            {"axis": -1},
-            outputs=8,
-        )
+        yield _split(dtype, 3, ((128, 2304), (197, 2304), (3072, 2304), (1024, 96), (64, 384)))
+        yield _split(dtype, 8, ((1, 4096), (128, 768), (197, 2304)))
         yield Kernels(
             "Split",
             IMAGES[1:6],
@@ -63,6 +55,14 @@ def _movement() -> Iterator[Cases]:
         )
 
 
+_LOOKED_UP: dict[int, Sequence[tuple[int, ...]]] = {
+    1: ((128, 768), (128, 3072), (384, 3072)),
+    0: ((128, 768), (128, 2304), (384, 2304)),
+    2: ((1, 36, 128, 64), (1, 12, 128, 64), (1, 36, 384, 64)),
+}
+"""Axis -> shapes that are looked up along it, in a table for each index of the others."""
+
+
 def _tables() -> Iterator[Cases]:
     yield Kernels(  # windows along the last axis, which is copied element by element
         "Gather",
@@ -76,24 +76,15 @@ def _tables() -> Iterator[Cases]:
         lambda r, c: [weight("int8", 256), data("int32", r, c, limit=256)],
         {"axis": 0},
     )
-    yield Kernels(
-        "GatherElements",
-        ((128, 768), (128, 3072), (384, 3072)),
-        lambda r, c: [weight("uint8", r, 256), data("int32", r, c, limit=256)],
-        {"axis": 1},
-    )
-    yield Kernels(
-        "GatherElements",
-        ((128, 768), (128, 2304), (384, 2304)),
-        lambda r, c: [weight("uint8", 256, c), data("int32", r, c, limit=256)],
-        {"axis": 0},
-    )
-    yield Kernels(
-        "GatherElements",
-        ((36, 128, 64), (12, 128, 64), (36, 384, 64)),
-        lambda h, r, c: [weight("uint8", 1, h, 256, c), data("int32", 1, h, r, c, limit=256)],
-        {"axis": 2},
-    )
+    for axis, shapes in _LOOKED_UP.items():
+        yield Kernels(
+            "GatherElements",
+            [(shape,) for shape in shapes],
+            lambda shape, axis=axis: [
+                weight("uint8", *shape[:axis], 256, *shape[axis + 1 :]), data("int32", *shape, limit=256),
+            ],
+            {"axis": axis},
+        )  # fmt: skip
     yield Kernels(
         "GatherElements",
         ((4, 128, 32, 128), (12, 128, 64, 128), (12, 384, 512, 384), (1, 128, 256, 16)),

@@ -1,6 +1,6 @@
 """Everything beside products and what moves data: elementwise operators, norms, softmax, reductions, pools, quantisation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eqsat.calibrate.case import Cases, Kernels, data, filled, value, weight
 
@@ -66,58 +66,32 @@ def _softmax() -> Iterator[Cases]:
     yield Kernels("Softmax", (*SCORES, (2, 1024)), lambda h, s: [data(F, 1, h, s, s)], {"axis": -2})
     rows = ((1, 1000), (128, 2048), (16384, 77), (33600, 16), (4096, 16), (3136, 4), (4096, 21), (588, 49), (9408, 49))
     yield Kernels("Softmax", rows, lambda r, c: [data(F, r, c)], {"axis": -1})
-    yield Kernels(
-        "Softmax",
-        ((1, 16, 8400), (1, 16, 2100), (1, 1000, 49), (8, 196, 64), (1, 4, 3136)),
-        lambda n, c, s: [data(F, n, c, s)],
-        {"axis": 1},
-    )
-    yield Kernels(
-        "Softmax",
-        (
-            (1, 16, 4, 8400),
-            (1, 16, 4, 2100),
-            (2, 16, 4, 8400),
-            (1, 21, 64, 64),
-            (1, 4, 56, 56),
-            (1, 2, 128, 128),
-            (4, 4, 16, 16),
-        ),
-        lambda n, c, h, s: [data(F, n, c, h, s)],
-        {"axis": 1},
-    )
+    channels: Sequence[tuple[int, ...]] = (
+        (1, 16, 8400), (1, 16, 2100), (1, 1000, 49), (8, 196, 64), (1, 4, 3136), (1, 16, 4, 8400), (1, 16, 4, 2100),
+        (2, 16, 4, 8400), (1, 21, 64, 64), (1, 4, 56, 56), (1, 2, 128, 128), (4, 4, 16, 16),
+    )  # fmt: skip
+    yield Kernels("Softmax", [(shape,) for shape in channels], lambda shape: [data(F, *shape)], {"axis": 1})
 
 
 def _rows_reduced() -> Iterator[Cases]:
     yield from _softmax()
-    simplified = "com.microsoft::SimplifiedLayerNormalization"
-    for name, rows, scale in (
+    for name, rows, vectors in (
         ("LayerNormalization", ROWS, 2),
         ("RMSNormalization", ROWS + _TOKENS, 1),
-        (simplified, ROWS + _TOKENS, 1),
+        ("com.microsoft::SimplifiedLayerNormalization", ROWS + _TOKENS, 1),
     ):
         yield Kernels(
-            name, rows, lambda r, c, n=scale: [data(F, 1, r, c), *[weight(F, c)] * n], {"axis": -1, "epsilon": 1e-5}
+            name, rows, lambda r, c, n=vectors: [data(F, 1, r, c), *[weight(F, c)] * n], {"axis": -1, "epsilon": 1e-5}
         )
     yield Kernels("LayerNormalization", ROWS, lambda r, c: [data(F, 1, r, c), weight(F, c)], {"axis": -1})
-    yield Kernels(
-        "com.microsoft::SkipLayerNormalization",
-        ROWS,
-        lambda r, c: [data(F, 1, r, c), data(F, 1, r, c), *[weight(F, c)] * 3],
-        {"epsilon": 1e-5},
-    )
-    yield Kernels(
-        "com.microsoft::SkipLayerNormalization",
-        ROWS,
-        lambda r, c: [data(F, 1, r, c), data(F, 1, r, c), *[weight(F, c)] * 2],
-        {"epsilon": 1e-5},
-    )
-    yield Kernels(
-        "com.microsoft::SkipSimplifiedLayerNormalization",
-        ROWS + _TOKENS,
-        lambda r, c: [data(F, 1, r, c), data(F, 1, r, c), weight(F, c)],
-        {"epsilon": 1e-5},
-    )
+    for name, rows, vectors in (
+        ("com.microsoft::SkipLayerNormalization", ROWS, 3),
+        ("com.microsoft::SkipLayerNormalization", ROWS, 2),
+        ("com.microsoft::SkipSimplifiedLayerNormalization", ROWS + _TOKENS, 1),
+    ):
+        yield Kernels(
+            name, rows, lambda r, c, n=vectors: [*[data(F, 1, r, c)] * 2, *[weight(F, c)] * n], {"epsilon": 1e-5}
+        )
     yield Kernels(
         "InstanceNormalization",
         ((2, 32, 1024), (2, 32, 512), (2, 32, 128), (2, 32, 2048), (1, 64, 3136), (1, 32, 32768)),

@@ -137,20 +137,15 @@ def _fused_integer_products(
             data(a, 1, g, m, k), data(b, 1, g, k, n), *scale(a)[:1], *scale(b)[:1], scale(a)[1], scale(b)[1],
         ],
     )  # fmt: skip
-    yield Kernels(
-        "com.microsoft::QGemm",
-        sizes,
-        lambda m, k, n: [
-            data(a, m, k), *scale(a), weight(b, k, n), *scale(b), filled("int32", 5, n), *scale(a),
-        ],
-    )  # fmt: skip
-    yield Kernels(
-        "com.microsoft::QGemm",
-        sizes[::3],
-        lambda m, k, n: [
-            data(a, m, k), *scale(a), weight(b, k, n), *channel_scales(b, n), filled("int32", 5, n), *scale(a),
-        ],
-    )  # fmt: skip
+    for grid, by_channel in ((sizes, False), (sizes[::3], True)):
+        yield Kernels(
+            "com.microsoft::QGemm",
+            grid,
+            lambda m, k, n, by_channel=by_channel: [
+                data(a, m, k), *scale(a), weight(b, k, n), *(channel_scales(b, n) if by_channel else scale(b)),
+                filled("int32", 5, n), *scale(a),
+            ],
+        )  # fmt: skip
 
 
 def _float_products() -> Iterator[Cases]:

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from eqsat.backends.openvino import OpenVino
 from eqsat.calibrate.case import Case
-from eqsat.calibrate.copies import build, turns_of
+from eqsat.calibrate.copies import build, turns_of, weight_bytes
 from eqsat.calibrate.timer import Repeats
 from eqsat.cost.timings import Timing
 from eqsat.errors import EqsatError, ModelError
@@ -47,7 +47,7 @@ def time_kernels(cases: Sequence[Case], how: Repeats) -> tuple[list[Timing], dic
 def _timed(case: Case, how: Repeats) -> Timing:
     probe = _Copies(case, _PROBE, how.threads)
     each = probe.seconds([probe.run() for _ in range(3)])
-    own = sum(o.type.bytes or 0 for o in case.operands if o is not None and o.weight)
+    own = weight_bytes(case)
     copies = max(turns_of(case), int(_COLD_BYTES / own)) if own else turns_of(case)
     loaded = _Copies(case, max(min(copies, _MOST_COPIES, int(_LONGEST_RUN_S / each)), 1), how.threads)
     loaded.run()

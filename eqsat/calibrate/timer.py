@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from eqsat.backends.onnxruntime import Bound, Session
 from eqsat.calibrate.case import Case, data
-from eqsat.calibrate.copies import LONGEST_CHAIN, build, is_chain, turns_of
+from eqsat.calibrate.copies import LONGEST_CHAIN, build, is_chain, turns_of, weight_bytes
 from eqsat.cost.timings import Timing
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import NO_ATTRIBUTES
@@ -126,7 +126,7 @@ def _sized(case: Case, threads: int) -> _Copies:
     """As many copies as make a run long beside the clock, their weights larger than the caches, and chains long."""
     probe = _Copies(case, _PROBE, threads)
     each = min(probe.run().seconds for _ in range(3)) / _PROBE
-    own = sum(o.type.bytes or 0 for o in case.operands if o is not None and o.weight)
+    own = weight_bytes(case)
     cold = max(int(_COLD_BYTES / own), _PROBE) if own > 1024 else 0
     turns = turns_of(case) * (LONGEST_CHAIN if is_chain(case, probe.results) else 2)
     wanted = max(int(_RUN_S / each), min(max(cold, turns), int(_LONGEST_RUN_S / each)), _PROBE)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from eqsat.egraph.egraph import EGraph
@@ -47,11 +47,7 @@ class Difference:
     places: tuple[Place, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        data = dict(self.__dict__)
-        data["places"] = [
-            {"node": p.node, "inside": p.inside, "first": p.first, "second": p.second} for p in self.places
-        ]
-        return data
+        return {**self.__dict__, "places": [asdict(place) for place in self.places]}
 
 
 def difference(saturated: Saturated, first: Extraction, second: Extraction) -> Difference:

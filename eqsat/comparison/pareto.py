@@ -60,16 +60,7 @@ class ParetoPoint:
 
     def to_dict(self) -> dict[str, Any]:
         """As in docs/compare.md."""
-        return {
-            "kernels": self.kernels,
-            "predicted_time_s": finite(self.predicted_time_s),
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "operators": self.measures.operators,
-            "bytes": finite(self.measures.bytes),
-            "flops": finite(self.measures.flops),
-            "weights": self.weights,
-            "report": self.result.report.to_dict(),
-        }
+        return {**self.measures.to_dict(), "weights": self.weights, "report": self.result.report.to_dict()}
 
 
 @dataclass(frozen=True)

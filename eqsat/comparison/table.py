@@ -35,6 +35,17 @@ class Measures:
     least_peak_memory_bytes: int
     prices: dict[str, float]
 
+    def to_dict(self) -> dict[str, Any]:
+        """What does not depend on cost models, for JSON, which has no infinity."""
+        return {
+            "kernels": self.kernels,
+            "operators": self.operators,
+            "bytes": finite(self.bytes),
+            "flops": finite(self.flops),
+            "predicted_time_s": finite(self.predicted_time_s),
+            "peak_memory_bytes": self.peak_memory_bytes,
+        }
+
 
 def measure(program: Program, target: Target, models: Sequence[CostModel]) -> Measures:
     """Measures of a program on a target, and its price under each of ``models``."""
@@ -77,12 +88,7 @@ class Row:
         return {
             "target": self.target,
             "cost_model": self.cost_model,
-            "kernels": measures.kernels,
-            "operators": measures.operators,
-            "bytes": finite(measures.bytes),
-            "flops": finite(measures.flops),
-            "predicted_time_s": finite(measures.predicted_time_s),
-            "peak_memory_bytes": measures.peak_memory_bytes,
+            **measures.to_dict(),
             "least_peak_memory_bytes": measures.least_peak_memory_bytes,
             "cost": finite(report.cost_after),
             "cost_before": finite(report.cost_before),

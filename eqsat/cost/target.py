@@ -11,6 +11,7 @@ from typing import Any
 
 from eqsat.cost.target_file import check_target, read_target_file
 from eqsat.errors import OptionError, choices
+from eqsat.ir.operator import Kind
 from eqsat.ir.types import is_sequence
 
 _FOLDER = Path(__file__).parent / "targets"
@@ -50,9 +51,18 @@ class Template:
     several: bool = False
 
     @property
+    def required(self) -> tuple[int, ...]:
+        """Numbers of the stages that its kernels must fill."""
+        return tuple(k for k, s in enumerate(self.stages) if s.required)
+
+    @property
     def is_anchored(self) -> bool:
         """Whether its kernels are built around one operator: the first stage that they require takes one only."""
         return next((s.once for s in self.stages if s.required), False)
+
+    def accepts(self, stages: slice = slice(None)) -> frozenset[str]:
+        """The labels of operators that some of its stages take."""
+        return frozenset[str]().union(*(s.accepts for s in self.stages[stages]))
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,10 @@ class Target:
         unless there is one for both."""
         first = dtype.partition("*")[0]
         return self.peak_ops.get(dtype, self.peak_ops.get(first, self.peak_ops["default"]))
+
+    def recomputes(self, kind: Kind) -> bool:
+        """Whether several kernels may compute an operator of this kind, each for itself."""
+        return kind.value in self.recompute
 
     def has_kernels_of(self, other: Target) -> bool:
         """Whether every program in kernels of ``other`` is one in kernels of this target."""

@@ -16,7 +16,8 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.infer import infer_types
 from eqsat.ir.operator import split_key
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.order import operands_before
+from eqsat.ir.types import DType, TensorType, Type
 
 
 class Expr:
@@ -166,9 +167,20 @@ def const(value: Any, like: Expr | None = None, dtype: str | None = None) -> Exp
     if isinstance(value, Constant):
         return Const(value)
     if dtype is None and isinstance(value, int | float) and like is not None and isinstance(like.type, TensorType):
-        return Const(Constant.of(value, like.type.dtype))
+        return Const(_number_of(value, like.type.dtype))
     array = np.asarray(value)
     return Const(Constant.of(array, dtype or ("float32" if array.dtype == np.float64 else None)))
+
+
+def _number_of(value: float, dtype: DType) -> Constant:
+    """A number as an element of a type. Raises `RuleError` for one that the type does not have: it would be another number."""
+    try:
+        found = Constant.of(value, dtype)
+    except (OverflowError, ValueError):
+        found = None
+    if found is None or (not dtype.is_float and found.numpy() != value):
+        raise RuleError(f"{value} is no {dtype.name.lower()}; cast the operand, or say const({value}, dtype=...)")
+    return found
 
 
 def call(op: str, *args: Any, outputs: int = 1, **attributes: Any) -> Call:
@@ -223,16 +235,8 @@ def _same_head(a: Expr, b: Expr) -> bool:
 
 def topological(roots: Sequence[Expr | None], stop: Container[Expr] = ()) -> list[Expr]:
     """Every expression that ``roots`` depend on, operands first; nothing is looked for behind those in ``stop``."""
-    order: dict[Expr, None] = {}
-    stack: list[tuple[Expr | None, bool]] = [(r, False) for r in reversed(roots)]
-    while stack:
-        expr, done = stack.pop()
-        if expr is None or expr in order:
-            continue
-        if done:
-            order[expr] = None
-        else:
-            stack.append((expr, True))
-            if expr not in stop:
-                stack.extend((p, False) for p in reversed(expr.parts))
-    return list(order)
+
+    def operands(expr: Expr) -> list[Expr]:
+        return [] if expr in stop else [p for p in expr.parts if p is not None]
+
+    return operands_before([r for r in roots if r is not None], operands)

@@ -25,6 +25,7 @@ from eqsat.dpl.pattern import (
 )
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind, definition_of, kind_of
+from eqsat.ir.order import reached
 
 Bindings = Mapping[Pattern, Expr | str]
 """What each pattern matched; for the operator pattern of a call, the key of the operator."""
@@ -175,7 +176,7 @@ class Matcher:
                 region.add(expr)
         if child not in region:
             return False
-        live = _above(child, region)
+        live = reached((child,), lambda e: (p for p in e.parts if p is not None and p in region))
         for expr in live - {child}:
             if expr in self.outputs or any(u not in live for u in self.users.get(expr, ())):
                 return False
@@ -185,17 +186,6 @@ class Matcher:
             return True
         beside = (p for expr in live - {parent} for p in expr.parts if p is not None and p not in live)
         return all(isinstance(p, Var | Const) for p in beside)
-
-
-def _above(child: Expr, region: set[Expr]) -> set[Expr]:
-    """The part of ``region`` that ``child`` depends on, itself included."""
-    found, stack = {child}, [child]
-    while stack:
-        for part in stack.pop().parts:
-            if part is not None and part in region and part not in found:
-                found.add(part)
-                stack.append(part)
-    return found
 
 
 def has_attributes(expr: Call, wanted: Mapping[str, object]) -> bool:

@@ -9,6 +9,7 @@ from eqsat.dpl.matching import Bindings, Matcher
 from eqsat.dpl.pattern import ConstPattern, DominatorPattern, ExprPattern, Pattern, WildcardPattern
 from eqsat.errors import RuleError
 from eqsat.ir.graph import Graph
+from eqsat.ir.order import reached
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,8 @@ def _read_outside(inside: set[Expr], root: Expr, matcher: Matcher) -> dict[Expr,
 
 def _leads_back(readers: Sequence[Expr], root: Expr, matcher: Matcher) -> bool:
     """Whether all that the readers are needed for is needed for ``root`` only."""
-    stack, seen = list(readers), set(readers)
-    while stack:
-        expr = stack.pop()
-        if expr in matcher.outputs:
-            return False
-        for user in matcher.users.get(expr, ()):
-            if user is not root and user not in seen:
-                seen.add(user)
-                stack.append(user)
-    return True
+    needing = reached(readers, lambda e: (user for user in matcher.users.get(e, ()) if user is not root))
+    return matcher.outputs.isdisjoint(needing)
 
 
 def _region(

@@ -15,9 +15,9 @@ class Pattern:
     """Base of all patterns. One pattern object stands for one value, however often it occurs in a larger pattern."""
 
     def __call__(self, *args: Pattern | None, varg_default_wildcard: bool = False) -> CallPattern:
-        """The operator that this pattern describes, applied to operands: ``is_op("add")(x, y)``; ``(None)`` takes any."""
-        any_operands = varg_default_wildcard or args == (None,)
-        return CallPattern(self, None if any_operands else tuple(a for a in args if a is not None))
+        """The operator that this pattern describes, applied to operands: ``is_op("add")(x, y)``; ``None`` beside others is one
+        that is absent, ``(None)`` takes any operands."""
+        return CallPattern(self, None if varg_default_wildcard or args == (None,) else args)
 
     def __or__(self, other: Pattern) -> Pattern:
         return OrPattern(self, other)

@@ -1,6 +1,7 @@
 """Graphs that are the same but for the numbers of their classes and operations, so that repeated layers are looked at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from eqsat.extract.core import Core
 from eqsat.fusion.graph import FusionGraph
@@ -46,6 +47,25 @@ class Descriptions:
                         add(below[position], (c,), _LEAF, position)
                 add(cls, below, index, kind, o.name, o.labels, o.kind, o.flops, o.dtype, o.row_elements, o.row_bytes)
         return Core(nodes, owner, children, cost, parts, graph.roots)
+
+
+class Placed(NamedTuple):
+    """A kernel by places of operations in an order that equal graphs have in common: those that it holds, and for each class that
+    it writes one that computes it."""
+
+    operations: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def placed(
+    graph: FusionGraph, order: Sequence[int], kernels: Iterable[tuple[Collection[int], Collection[int]]]
+) -> list[Placed]:
+    """Kernels (operations, and the classes that are written) for all graphs that are equal to one in an ``order``."""
+    place = {index: k for k, index in enumerate(order)}
+    return [
+        Placed(tuple(place[i] for i in operations), tuple(place[graph.members[c][0]] for c in outputs))
+        for operations, outputs in kernels
+    ]
 
 
 def operations_in(core: Core, places: list[int]) -> list[int]:

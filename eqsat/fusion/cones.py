@@ -17,6 +17,7 @@ from eqsat.extract.knuth import knuth
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone, Matcher
 from eqsat.fusion.work import group_work
+from eqsat.ir.order import operands_before
 
 _LARGEST_CONE = 96
 _MOST_PASSES = 12
@@ -90,17 +91,9 @@ def cone_of(
 def operands_first(graph: FusionGraph, operations: Iterable[int], root: int) -> list[int]:
     """The operations of a cone in an order in which they can run."""
     by_class = {graph.owner[i]: i for i in operations}
-    done: dict[int, None] = {}
-    stack = [(by_class[root], False)]
-    while stack:
-        index, ready = stack.pop()
-        if ready:
-            done[index] = None
-        elif index not in done:
-            stack.append((index, True))
-            inner = [by_class[c] for c in graph.operations[index].inputs if c in by_class]
-            stack.extend((i, False) for i in reversed(inner) if i not in done)
-    return list(done)
+    return operands_before(
+        (by_class[root],), lambda i: [by_class[c] for c in graph.operations[i].inputs if c in by_class]
+    )
 
 
 class ConePool:
@@ -126,7 +119,7 @@ class ConePool:
         self._effort = effort
         self._left = total_limit
         self._joins = [self._matcher.can_join(i) for i in range(len(graph.operations))]
-        self._users = self._user_counts()
+        self._users = [{graph.owner[i] for i in users} for users in graph.users()]
         self._share: list[float] = [0.0] * len(graph.members)
         self._run()
 
@@ -137,22 +130,9 @@ class ConePool:
                 if cone.template:
                     yield cone
 
-    def _user_counts(self) -> list[float]:
-        graph = self.graph
-        users: list[set[int]] = [set() for _ in graph.members]
-        for members in graph.members:
-            for index in members:
-                for c in graph.operations[index].inputs:
-                    users[c].add(graph.owner[index])
-        return [float(max(1, len(u))) for u in users]
-
     def _run(self) -> None:
         order = self._order()
-        users: dict[int, set[int]] = {}
-        for cls in order:
-            for index in self.graph.members[cls]:
-                for child in self.graph.inputs_of(index):
-                    users.setdefault(child, set()).add(cls)
+        computable = set(order)
         stale = set(order)
         for _ in range(_MOST_PASSES):
             for cls in order:
@@ -163,9 +143,9 @@ class ConePool:
                 old = self.cones.get(cls, ())
                 self.cones[cls] = found
                 best = min((c.flow for c in found if c.template), default=float("inf"))
-                self._share[cls] = best / self._users[cls]
+                self._share[cls] = best / max(1, len(self._users[cls]))
                 if len(old) != len(found) or any(a.operations != b.operations for a, b in zip(old, found, strict=True)):
-                    stale |= users.get(cls, set())
+                    stale |= self._users[cls] & computable
             if not stale:
                 return
         self.truncated = True
@@ -173,10 +153,8 @@ class ConePool:
     def _order(self) -> list[int]:
         """Classes that can be computed, inputs first along a cheapest derivation."""
         graph = self.graph
-        nodes = [i for members in graph.members for i in members]
-        owner = [graph.owner[i] for i in nodes]
-        children = [tuple(graph.inputs_of(i)) for i in nodes]
-        cost = [1.0 + len(c) * 1e-3 for c in children]
+        nodes, owner, children = graph.nodes([True] * len(graph.operations))
+        cost = [1.0 + len(graph.inputs_of(i)) * 1e-3 if i >= 0 else 0.0 for i in nodes]
         tree = knuth(len(graph.members), owner, children, cost)
         return [c for c in tree.order if graph.members[c]]
 

@@ -4,6 +4,7 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from eqsat.cost.target import Target
@@ -31,9 +32,13 @@ class Covering:
     """
 
     kernels: dict[int, Cone]
-    cost: float
     lower_bound: float
     method: str
+
+    @cached_property
+    def cost(self) -> float:
+        """The sum of the prices."""
+        return cost_of(self.kernels)
 
     def choice(self, graph: FusionGraph) -> dict[int, int]:
         """Class -> operation, operands first."""
@@ -42,6 +47,11 @@ class Covering:
             for index in operands_first(graph, cone.operations, cone.root):
                 chosen.setdefault(graph.owner[index], index)
         return chosen
+
+
+def cost_of(kernels: Mapping[int, Cone]) -> float:
+    """The sum of their prices."""
+    return math.fsum(cone.price for cone in kernels.values())
 
 
 @dataclass
@@ -119,10 +129,10 @@ class _Search:
                 "no covering without repeated operators was found with the effort allowed; prove=True (--prove) allows more"
             )
         bound = self._cost if self._cost - bound <= 1e-9 * self._cost else bound
-        return Covering(dict(self._best), self._cost, bound, self._method)
+        return Covering(dict(self._best), bound, self._method)
 
     def _offer(self, kernels: Mapping[int, Cone], method: str) -> None:
-        cost = math.fsum(cone.price for cone in kernels.values())
+        cost = cost_of(kernels)
         if self._best is None or cost < self._cost * (1 - 1e-12):
             self._best, self._cost, self._method = kernels, cost, method
 
@@ -238,10 +248,6 @@ def _uses(graph: FusionGraph, cones: Iterable[Cone], cls: int) -> dict[int, list
     return uses
 
 
-def _light(graph: FusionGraph, index: int, target: Target) -> bool:
-    return graph.operations[index].kind.value in target.recompute
-
-
 def repeated(graph: FusionGraph, cones: Iterable[Cone], target: Target) -> set[int]:
     """Classes that several kernels compute, by an operator that the target does not recompute or by different ones."""
     seen: dict[int, int] = {}
@@ -249,7 +255,7 @@ def repeated(graph: FusionGraph, cones: Iterable[Cone], target: Target) -> set[i
     for cone in cones:
         for index in cone.operations:
             cls = graph.owner[index]
-            if cls in seen and (seen[cls] != index or not _light(graph, index, target)):
+            if cls in seen and (seen[cls] != index or not target.recomputes(graph.operations[index].kind)):
                 twice.add(cls)
             seen[cls] = index
     return twice

@@ -48,6 +48,10 @@ class Operation:
         """Whether it is a view, and no part of an operator with several outputs."""
         return self.is_view and not self.has_parts
 
+    def fits(self, accepts: frozenset[str]) -> bool:
+        """Whether stages that ``accepts`` these labels can hold it: views go anywhere."""
+        return self.is_view or not accepts.isdisjoint(self.labels)
+
     @property
     def has_parts(self) -> bool:
         """Whether it is an operator with several outputs, or one of them."""
@@ -81,6 +85,14 @@ class FusionGraph:
         self.scalar.append(scalar)
         return len(self.members) - 1
 
+    def add_class_of(self, other: FusionGraph, cls: int) -> int:
+        """A new e-class whose value is that of a class of another graph."""
+        self.members.append([])
+        self.elements.append(other.elements[cls])
+        self.bytes.append(other.bytes[cls])
+        self.scalar.append(other.scalar[cls])
+        return len(self.members) - 1
+
     def add(self, cls: int, operation: Operation) -> int:
         """Adds an operation to a class and returns its index."""
         index = len(self.operations)
@@ -92,6 +104,10 @@ class FusionGraph:
     def inputs_of(self, index: int) -> list[int]:
         """Classes that the operation reads and that are no leaves."""
         return [c for c in self.operations[index].inputs if self.members[c]]
+
+    def operands(self, index: int) -> list[int]:
+        """The operations that compute what one reads."""
+        return [i for c in self.operations[index].inputs for i in self.members[c]]
 
     def views_of(self, cls: int) -> list[int]:
         """The operations that give a class as a view, inside kernels, too."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from eqsat.fusion.cones import ConePrices, operands_first
 from eqsat.fusion.graph import FusionGraph
-from eqsat.fusion.merging import kernel_of
+from eqsat.fusion.merging import Exchanged, kernel_of
 from eqsat.fusion.templates import Cone, Matcher
 
 _MOST_OPERATIONS = 96
@@ -28,17 +28,12 @@ def inlined_kernels(
     return found.kernels
 
 
-class _Inlining:
+class _Inlining(Exchanged):
     def __init__(self, graph: FusionGraph, kernels: Mapping[int, Cone], matcher: Matcher, prices: ConePrices) -> None:
-        self.kernels = dict(kernels)
+        super().__init__(kernels)
         self._graph = graph
         self._matcher = matcher
         self._prices = prices
-        self._written = {c for cone in kernels.values() for c in cone.outputs}
-        self._readers: dict[int, set[int]] = {}
-        for root, cone in kernels.items():
-            for c in cone.cut:
-                self._readers.setdefault(c, set()).add(root)
 
     def inline(self, root: int) -> None:
         """Does without the kernel of a value, if that pays."""
@@ -47,17 +42,8 @@ class _Inlining:
             return
         new = self._without(cone)
         if new is not None:
-            gone = [self.kernels.pop(old) for old in new]
-            added = [made for made in new.values() if made is not None]
-            self.kernels.update((made.root, made) for made in added)
-            self._written.difference_update(c for old in gone for c in old.outputs)
-            self._written.update(c for made in added for c in made.outputs)
-            for old in gone:
-                for c in old.cut:
-                    self._readers[c].discard(old.root)
-            for made in added:
-                for c in made.cut:
-                    self._readers.setdefault(c, set()).add(made.root)
+            old = [self.kernels[root] for root in new]
+            self.exchange(old, [made for made in new.values() if made is not None])
 
     def _without(self, cone: Cone) -> dict[int, Cone | None] | None:
         """What takes the place of each kernel (by its root) that changes without that of ``cone``; ``None`` if that does not
@@ -70,7 +56,7 @@ class _Inlining:
             value, operations = waiting.popleft()
             if value in graph.roots:
                 return None
-            for reader in sorted(self._readers.get(value, ())):
+            for reader in sorted(self.readers[value]):
                 old = new.get(reader, self.kernels[reader])
                 if old is None or value not in old.inputs:
                     return None
@@ -108,15 +94,15 @@ class _Inlining:
         rest = cone.operations.difference(behind)
         made = {graph.owner[i] for i in rest}
         read = made.intersection(c for i in behind for c in graph.operations[i].inputs)
-        if len(read) != 1 or not read.isdisjoint(self._written):
+        if len(read) != 1 or not read.isdisjoint(self.writer):
             return None
         (root,) = read
         whole = len(operands_first(graph, rest, root)) == len(rest)
         return self._kernel(rest, [root]) if whole else None
 
     def _is_light(self, operations: Collection[int]) -> bool:
-        recomputed = self._matcher.target.recompute
-        return all(self._graph.operations[i].kind.value in recomputed for i in operations)
+        recomputes = self._matcher.target.recomputes
+        return all(recomputes(self._graph.operations[i].kind) for i in operations)
 
     def _kernel(self, operations: frozenset[int], outputs: Sequence[int]) -> Cone | None:
         small = len(operations) <= _MOST_OPERATIONS

@@ -9,13 +9,16 @@ A kernel whose template allows one output only because of what precedes its anch
 hands that over to the kernel before it where this costs no more: what is left may write several values.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePrices, cone_of, operands_first
+from eqsat.fusion.covering import repeated
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.operator import Kind
+from eqsat.ir.order import dependency_order, reached
 
 
 def merge_kernels(
@@ -30,45 +33,67 @@ def merge_kernels(
     return _Merging(graph, kernels, target, prices).run()
 
 
-class _Merging:
+class Exchanged:
+    """``kernels`` by the first class that each writes, where some come in the place of others. ``writer``: class -> root of the
+    kernel that writes it; ``readers``: class -> roots of those that read it."""
+
+    def __init__(self, kernels: Mapping[int, Cone]) -> None:
+        self.kernels: dict[int, Cone] = {}
+        self.writer: dict[int, int] = {}
+        self.readers: defaultdict[int, set[int]] = defaultdict(set)
+        self.exchange((), kernels.values())
+
+    def exchange(self, old: Iterable[Cone], new: Iterable[Cone]) -> None:
+        """Kernels in place of others."""
+        for cone in old:
+            del self.kernels[cone.root]
+            for c in cone.outputs:
+                self.writer.pop(c, None)
+            for c in cone.cut:
+                self.readers[c].discard(cone.root)
+        for cone in new:
+            self.kernels[cone.root] = cone
+            self.writer.update((c, cone.root) for c in cone.outputs)
+            for c in cone.cut:
+                self.readers[c].add(cone.root)
+
+
+class _Merging(Exchanged):
     def __init__(self, graph: FusionGraph, kernels: Mapping[int, Cone], target: Target, prices: ConePrices) -> None:
+        super().__init__(kernels)
         self._graph = graph
-        self._kernels = dict(kernels)
         self._target = target
         self._prices = prices
         self._matcher = Matcher(graph, target)
         self._several = {t.name for t in target.templates if t.several}
-        self._writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
-        self._readers: dict[int, set[int]] = {}
-        for root, cone in kernels.items():
-            for c in cone.cut:
-                self._readers.setdefault(c, set()).add(root)
 
     def run(self) -> dict[int, Cone]:
-        for root in list(self._kernels):
-            while root in self._kernels:
+        for root in list(self.kernels):
+            while root in self.kernels:
                 found = self._first_merge(root) or self._first_handover(root)
                 if found is None:
                     break
                 reader, merged = found
-                self._replace(root, reader, merged)
+                self.exchange((self.kernels[root], self.kernels[reader]), (merged,))
+                for view in sorted(merged.inside & self.kernels.keys() - {merged.root}):
+                    self._drop_unread(view)
                 root = merged.root
-        return self._kernels
+        return self.kernels
 
     def _first_handover(self, root: int) -> tuple[int, Cone] | None:
         """The first reader of a kernel whose prologue that kernel can take over; leaves the prologue as a kernel of its own,
         which is returned with its merger."""
-        cone = self._kernels[root]
+        cone = self.kernels[root]
         if cone.only_views:
             return None
         readers = dict.fromkeys(reader for c in cone.outputs for reader in self._behind_views(c))
         for reader in readers:
-            whole = self._kernels[reader]
+            whole = self.kernels[reader]
             parts = None if whole.template in self._several else self._without_prologue(whole)
             if parts is None:
                 continue
             prologue, rest = parts
-            self._exchange((whole,), parts)
+            self.exchange((whole,), parts)
             views = self._views_between(cone, prologue.root)
             merged = None if views is None else self._merged(cone, prologue, views)
             if (
@@ -77,7 +102,7 @@ class _Merging:
                 and not self._circular(merged, root, prologue.root)
             ):
                 return prologue.root, merged
-            self._exchange(parts, (whole,))
+            self.exchange(parts, (whole,))
         return None
 
     def _views_between(self, cone: Cone, reader: int) -> frozenset[int] | None:
@@ -98,7 +123,7 @@ class _Merging:
         if any(graph.operations[i].kind is Kind.ANCHOR for i in first):
             return None
         inner = {graph.owner[i] for i in first} - {cls}
-        if cls in self._writer or any(c in inner for i in last for c in graph.operations[i].inputs):
+        if cls in self.writer or any(c in inner for i in last for c in graph.operations[i].inputs):
             return None
         prologue, rest = (
             cone_of(graph, self._target, self._matcher, self._prices, part, root)
@@ -108,21 +133,9 @@ class _Merging:
             return None
         return prologue, rest
 
-    def _exchange(self, old: Iterable[Cone], new: Iterable[Cone]) -> None:
-        """Kernels in place of others that compute the same."""
-        for cone in old:
-            del self._kernels[cone.root], self._writer[cone.root]
-            for c in cone.cut:
-                self._readers[c].discard(cone.root)
-        for cone in new:
-            self._kernels[cone.root] = cone
-            self._writer[cone.root] = cone.root
-            for c in cone.cut:
-                self._readers.setdefault(c, set()).add(cone.root)
-
     def _first_merge(self, root: int) -> tuple[int, Cone] | None:
         """The first reader of a kernel that can be merged into it with profit."""
-        cone = self._kernels[root]
+        cone = self.kernels[root]
         if cone.only_views:
             return None
         readers: dict[int, frozenset[int]] = {}
@@ -130,7 +143,7 @@ class _Merging:
             for reader, views in self._behind_views(c).items():
                 readers[reader] = readers.get(reader, frozenset()) | views
         for reader, views in readers.items():
-            other = self._kernels[reader]
+            other = self.kernels[reader]
             merged = self._merged(cone, other, views)
             if (
                 merged is not None
@@ -143,8 +156,8 @@ class _Merging:
     def _behind_views(self, value: int) -> dict[int, frozenset[int]]:
         """Kernels that read a value, directly or through kernels that are views, each with the operations of these views."""
         found: dict[int, frozenset[int]] = {}
-        for reader in sorted(self._readers.get(value, ())):
-            cone = self._kernels[reader]
+        for reader in sorted(self.readers[value]):
+            cone = self.kernels[reader]
             if not cone.only_views:
                 found[reader] = frozenset()
                 continue
@@ -154,16 +167,9 @@ class _Merging:
 
     def _circular(self, merged: Cone, root: int, reader: int) -> bool:
         """Whether a third kernel needs one of two kernels and is needed by their merger."""
-        stack = [self._writer[c] for c in merged.cut]
-        seen: set[int] = set()
-        while stack:
-            kernel = stack.pop()
-            if kernel in (root, reader):
-                return True
-            if kernel not in seen:
-                seen.add(kernel)
-                stack.extend(self._writer[c] for c in self._kernels[kernel].cut)
-        return False
+        read = (self.writer[c] for c in merged.cut)
+        before = reached(read, lambda kernel: (self.writer[c] for c in self.kernels[kernel].cut))
+        return not before.isdisjoint((root, reader))
 
     def _merged(self, cone: Cone, other: Cone, views: frozenset[int]) -> Cone | None:
         """One kernel that does the work of both, and of views between them; ``None`` if the target has none."""
@@ -180,33 +186,19 @@ class _Merging:
         """Whether a value must be written when its kernel is merged with that of ``reader``."""
         if value in self._graph.roots:
             return True
-        for other in self._readers.get(value, ()):
-            view = self._kernels[other].only_views and other in inside
+        for other in self.readers[value]:
+            view = self.kernels[other].only_views and other in inside
             if other != reader and not (view and not self._stays(other, reader, inside)):
                 return True
         return False
 
-    def _replace(self, root: int, reader: int, merged: Cone) -> None:
-        for old in (root, reader):
-            for c in self._kernels[old].cut:
-                self._readers[c].discard(old)
-            del self._kernels[old]
-        self._kernels[merged.root] = merged
-        for c in merged.cut:
-            self._readers.setdefault(c, set()).add(merged.root)
-        for c in merged.outputs:
-            self._writer[c] = merged.root
-        for view in sorted(merged.inside & self._kernels.keys() - {merged.root}):
-            self._drop_unread(view)
-
     def _drop_unread(self, view: int) -> None:
         """Removes a view that no kernel reads any more, and those that only it read."""
-        cone = self._kernels.get(view)
-        if cone is None or not cone.only_views or self._readers.get(view) or view in self._graph.roots:
+        cone = self.kernels.get(view)
+        if cone is None or not cone.only_views or self.readers[view] or view in self._graph.roots:
             return
-        del self._kernels[view]
+        self.exchange((cone,), ())
         for c in cone.cut:
-            self._readers[c].discard(view)
             self._drop_unread(c)
 
 
@@ -275,6 +267,12 @@ def kernels_before(kernels: Mapping[int, Cone]) -> dict[int, set[int]]:
     """For each kernel (by its root) those that write what it reads."""
     writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
     return {root: {writer[c] for c in cone.cut} for root, cone in kernels.items()}
+
+
+def are_covering(graph: FusionGraph, kernels: Mapping[int, Cone], target: Target) -> bool:
+    """Whether kernels compute nothing twice that the target does not recompute, and do not wait for one another."""
+    in_order = dependency_order(kernels_before(kernels))
+    return len(in_order) == len(kernels) and not repeated(graph, kernels.values(), target)
 
 
 def written(kernels: Iterable[Cone]) -> set[int]:

@@ -1,6 +1,5 @@
 """Kernels for a fixed program: the second phase of "extract, then fuse"."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from eqsat.errors import OptionError
 from eqsat.exactness import Exactness
 from eqsat.extract import DEFAULT_STEPS, Effort
 from eqsat.fusion.cones import ConePool, ConePrices, cone_of
-from eqsat.fusion.covering import Covering, Pool, cover
+from eqsat.fusion.covering import Covering, Pool, cost_of, cover
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.merging import kernels_before, merge_kernels, written
 from eqsat.fusion.postdominator import post_dominator_groups
@@ -20,7 +19,7 @@ from eqsat.fusion.slices import with_slices
 from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind
-from eqsat.ir.order import dependency_order
+from eqsat.ir.order import dependency_order, reached
 from eqsat.lower.program import Kernel, Program
 
 FUSION_METHODS = ("tvm", "optimal")
@@ -97,8 +96,7 @@ def plan_kernels(
             root: group_cone(graph, operations, root, prices)
             for root, operations in post_dominator_groups(graph, choice).items()
         }
-        cost = math.fsum(c.price for c in kernels.values())
-        return Covering(kernels, cost, cost, "post-dominator")
+        return Covering(kernels, cost_of(kernels), "post-dominator")
     restricted = graph.restricted(choice)
     found = ConePool(restricted, target, prices, limit=_CHOICE_POOL, effort=effort.part(0.5))
     own = Pool()
@@ -114,8 +112,7 @@ def merged_covering(graph: FusionGraph, covering: Covering, target: Target, pric
     kernels = merge_kernels(graph, covering.kernels, target, prices)
     if len(kernels) == len(covering.kernels):
         return covering
-    cost = math.fsum(cone.price for cone in kernels.values())
-    return replace(covering, kernels=kernels, cost=cost, lower_bound=0.0, method=f"{covering.method}+merge")
+    return replace(covering, kernels=kernels, lower_bound=0.0, method=f"{covering.method}+merge")
 
 
 def grouped(
@@ -157,13 +154,8 @@ def group_cone(
 
 def _only_choice(graph: FusionGraph) -> dict[int, int]:
     """The operations that the roots of a program need, operands first (classes are numbered in that order)."""
-    needed: set[int] = set()
-    stack = [c for c in graph.roots if graph.members[c]]
-    while stack:
-        cls = stack.pop()
-        if cls not in needed:
-            needed.add(cls)
-            stack.extend(graph.inputs_of(graph.members[cls][0]))
+    roots = (c for c in graph.roots if graph.members[c])
+    needed = reached(roots, lambda c: graph.inputs_of(graph.members[c][0]))
     return {c: graph.members[c][0] for c in sorted(needed)}
 
 

@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.ir.operator import Kind
+from eqsat.ir.order import reached
 
 
 class Pattern(IntEnum):
@@ -132,14 +133,7 @@ class _Partition:
 
     def _between(self, i: int, sink: int) -> set[int]:
         """Nodes on paths from ``i`` (not included) to its post-dominator (included)."""
-        seen = {sink}
-        stack = list(self._users[i])
-        while stack:
-            node = stack.pop()
-            if node not in seen:
-                seen.add(node)
-                stack.extend(self._users[node])
-        return seen
+        return reached(self._users[i], lambda node: self._users[node] if node != sink else ()) | {sink}
 
     def _path(self, i: int, sink: int, fits: Callable[[Pattern, bool], bool]) -> bool:
         return all(fits(self._group_pattern[self._find(n)], n == sink) for n in self._between(i, sink))

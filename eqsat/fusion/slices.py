@@ -6,37 +6,20 @@ from types import MappingProxyType
 import numpy as np
 
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Attributes, Graph, Node
-from eqsat.lower.program import Kernel, Program
+from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
+from eqsat.lower.program import Program
 
 
 def with_slices(program: Program) -> Program:
     """The program with every Split of known extents replaced by one Slice for each output; each is a kernel of its own."""
     graph = program.graph
-    if not any(_extents(graph, node) for node in graph.nodes):
+    splits = {index: extents for index, node in enumerate(graph.nodes) if (extents := _extents(graph, node))}
+    if not splits:
         return program
     constants = dict(graph.constants)
-    nodes: list[Node] = []
-    placed: dict[int, list[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        extents = _extents(graph, node)
-        made = _slices(graph, node, extents, constants) if extents else [node]
-        placed[index] = list(range(len(nodes), len(nodes) + len(made)))
-        nodes.extend(made)
-    kernels: list[Kernel] = []
-    for kernel in program.kernels:
-        indices = [j for i in kernel.nodes for j in placed[i]]
-        if len(indices) == len(kernel.nodes) and all(nodes[j].op != "Slice" for j in indices):
-            kernels.append(replace(kernel, nodes=tuple(indices)))
-            continue
-        for j in indices:
-            node = nodes[j]
-            inputs = tuple(dict.fromkeys(v for v in node.inputs if v))
-            kernels.append(
-                replace(kernel, name=node.name, template=node.op, nodes=(j,), inputs=inputs, outputs=node.outputs)
-            )
-    changed = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
-    return replace(program, graph=changed, kernels=tuple(kernels))
+    made = {index: _slices(graph, graph.nodes[index], extents, constants) for index, extents in splits.items()}
+    changed = replace(graph, constants=MappingProxyType(constants))
+    return replace(program, graph=changed).with_nodes_for(made)
 
 
 def _extents(graph: Graph, node: Node) -> list[int]:
@@ -59,15 +42,13 @@ def _extents(graph: Graph, node: Node) -> list[int]:
 def _slices(graph: Graph, node: Node, extents: list[int], constants: dict[str, Constant]) -> list[Node]:
     axis = node.attributes.get("axis", 0)
     made: list[Node] = []
+    taken = {*graph.types, *constants, *graph.inputs}
     start = 0
     for number, (value, extent) in enumerate(zip(node.outputs, extents, strict=True)):
         names: list[str] = []
         for part, at in (("starts", start), ("ends", start + extent), ("axes", axis)):
-            name = f"{value}_{part}"
-            while name in graph.types or name in constants:
-                name += "_"
-            constants[name] = Constant.of(np.array([at], np.int64))
-            names.append(name)
+            names.append(fresh_name(f"{value}_{part}", taken))
+            constants[names[-1]] = Constant.of(np.array([at], np.int64))
         made.append(Node("Slice", (node.inputs[0], *names), (value,), Attributes({}), "", f"{node.name}_{number}"))
         start += extent
     return made

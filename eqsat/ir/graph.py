@@ -120,6 +120,14 @@ def bodies_of(attributes: Attributes) -> tuple[Subgraph, ...]:
     return tuple(found)
 
 
+def nodes_within(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Nodes and those in their bodies that are understood."""
+    for node in nodes:
+        yield node
+        for body in bodies_of(node.attributes):
+            yield from nodes_within(body.graph.nodes if body.graph is not None else ())
+
+
 def with_bodies(node: Node, change: Callable[[Subgraph, tuple[str, ...]], tuple[Subgraph, tuple[str, ...]]]) -> Node:
     """``node`` with other bodies: ``change`` takes each with the outer values it captures, and gives another with those
     that this one captures."""

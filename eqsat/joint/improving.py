@@ -1,6 +1,5 @@
 """The kernels of single programs, and better programs near them: quickly, window by window (`eqsat.joint.windows`)."""
 
-import math
 from dataclasses import replace
 
 from eqsat.cost.model import CostModel
@@ -50,7 +49,7 @@ class Improving(Candidates):
         if kernels is None:
             return super().offer(choice, stage)
         kernels = merge_kernels(graph, kernels, self.target, self.prices)
-        plan = Covering(kernels, math.fsum(cone.price for cone in kernels.values()), 0.0, "windows")
+        plan = Covering(kernels, 0.0, "windows")
         _, plan = self._moved(choice, plan, self.effort.part(_FUSING_SHARE), fixed=True)
         self.remember(choice, plan, stage)
         return plan
@@ -76,7 +75,7 @@ class Improving(Candidates):
         for start in _STARTS:
             choice, plan = windows.improved(choice, plan, start, _LENGTH)
             kernels = inlined_kernels(self.graph, plan.kernels, self._matcher, self.prices)
-            plan = replace(plan, kernels=kernels, cost=math.fsum(cone.price for cone in kernels.values()))
+            plan = replace(plan, kernels=kernels)
         return choice, plan
 
     def _solved(self, window: Window, effort: Effort, *, fixed: bool) -> Covering | None:

@@ -7,9 +7,10 @@ from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.enode import INPUT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import WorkDone
+from eqsat.extract import WorkDone, gap_of
 from eqsat.fusion.covering import Covering
 from eqsat.fusion.graph import FusionGraph
+from eqsat.ir.order import operands_before
 from eqsat.joint.snapshot_graph import SnapshotGraph
 from eqsat.lower.selection import Selection
 
@@ -57,13 +58,13 @@ class JointSelection:
 
     @property
     def gap(self) -> float:
-        """``(cost - lower_bound) / cost``; 0 when proved optimal within the scope of the bound."""
-        return (self.cost - self.lower_bound) / self.cost if self.cost > self.lower_bound else 0.0
+        """How far the cost may be above that of the cheapest program, within the scope of the bound."""
+        return gap_of(self.cost, self.lower_bound)
 
     @property
     def selection(self) -> Selection:
         """The chosen e-nodes in the form that lowering takes."""
-        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.gap, self.method, self.work)
+        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.method, self.work)
 
 
 # --- choices of e-nodes and of operations ----------------------------------------------------------------------------
@@ -127,15 +128,5 @@ def groups_of(source: SnapshotGraph, plan: Covering) -> tuple[Group, ...]:
 
 def needed(graph: FusionGraph, choice: Mapping[int, int]) -> dict[int, int]:
     """The part of a choice that the roots need, operands first."""
-    done: dict[int, int] = {}
-    stack = [(c, False) for c in graph.roots]
-    while stack:
-        cls, ready = stack.pop()
-        if cls in done or not graph.members[cls]:
-            continue
-        if ready:
-            done[cls] = choice[cls]
-        else:
-            stack.append((cls, True))
-            stack.extend((c, False) for c in reversed(graph.inputs_of(choice[cls])) if c not in done)
-    return done
+    roots = [c for c in graph.roots if graph.members[c]]
+    return {c: choice[c] for c in operands_before(roots[::-1], lambda c: graph.inputs_of(choice[c]))}

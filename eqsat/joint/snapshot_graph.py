@@ -1,6 +1,6 @@
 """From a saturated e-graph to the `FusionGraph`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from eqsat.cost.target import Target
@@ -11,6 +11,7 @@ from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, part_of, projection
 from eqsat.fusion.program_graph import on_target
 from eqsat.ir.operator import traits_of
+from eqsat.ir.order import reached
 from eqsat.ir.types import TensorType
 from eqsat.lower.selection import Writable, application_of_enode, input_types
 from eqsat.rewrite import PROJECTION
@@ -51,38 +52,29 @@ def graph_of_snapshot(
 def _operations_of(encoding: Encoding, snapshot: Snapshot, target: Target, writable: Writable) -> SnapshotGraph:
     egraph = snapshot.egraph
     roots = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
-    reached = sorted(_reached(snapshot, roots))
+
+    def operands(cls: int) -> Iterator[int]:
+        members = snapshot.classes[cls] if cls not in snapshot.constants else ()
+        return (c for item in members for c in item.children)
+
+    found = sorted(reached(roots, operands))
     fusion = FusionGraph()
     classes: dict[int, int] = {}
-    for cls in reached:
+    for cls in found:
         full = egraph.full_type_of(cls)
         types = full.items if isinstance(full, TupleType) else (full,)
         scalar = cls in snapshot.constants and types[0].size == 1
         classes[cls] = fusion.add_class(types, scalar=scalar)
     made = _Operations(snapshot, target, writable, SnapshotGraph(fusion, classes, {}))
-    for cls in reached:
+    for cls in found:
         if cls not in snapshot.constants:
             for item in snapshot.classes[cls]:
                 made.add(cls, item)
-    for cls in reached:  # a class that holds an input of the program needs no operation
+    for cls in found:  # a class that holds an input of the program needs no operation
         if any(_is_input(item) for item in snapshot.classes[cls]):
             fusion.members[classes[cls]] = []
     fusion.roots = tuple(dict.fromkeys(classes[c] for c in roots))
     return made.found
-
-
-def _reached(snapshot: Snapshot, roots: Sequence[int]) -> set[int]:
-    """Classes that the roots can be computed from."""
-    reached: set[int] = set()
-    stack = list(roots)
-    while stack:
-        cls = stack.pop()
-        if cls in reached:
-            continue
-        reached.add(cls)
-        if cls not in snapshot.constants:
-            stack.extend(c for item in snapshot.classes[cls] for c in item.children if c not in reached)
-    return reached
 
 
 def _is_input(item: SnapshotNode) -> bool:

@@ -13,18 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 from eqsat.extract import Effort
 from eqsat.extract.decompose import canonical
 from eqsat.extract.knuth import knuth
-from eqsat.fusion.alike import Descriptions, operations_in
+from eqsat.fusion.alike import Descriptions, Placed, operations_in, placed
 from eqsat.fusion.cones import ConePrices
-from eqsat.fusion.covering import Covering, repeated
+from eqsat.fusion.covering import Covering
 from eqsat.fusion.graph import FusionGraph
-from eqsat.fusion.merging import kernel_of, kernels_before
+from eqsat.fusion.merging import are_covering, kernel_of
 from eqsat.fusion.templates import Cone, Matcher
-from eqsat.ir.order import dependency_order
+from eqsat.ir.order import operands_before, reached
 from eqsat.joint.result import needed
 
 _NEAR = 2
@@ -32,14 +31,6 @@ _NEAR = 2
 
 _STEPS_TO_SEE = 60
 """For each operation of a window: what it takes to find it, and to tell it from others."""
-
-
-class Placed(NamedTuple):
-    """A kernel by places of operations in an order that equal windows have in common: those that it holds, and for each class
-    that it writes one that computes it."""
-
-    operations: tuple[int, ...]
-    outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -91,12 +82,9 @@ class Windows:
             if found and math.fsum(k.price for k in found) < before * (1 - 1e-12):
                 program.exchange(roots, found)
         kernels = program.read()
-        if repeated(self.graph, kernels.values(), self.matcher.target) or len(
-            dependency_order(kernels_before(kernels))
-        ) < len(kernels):
+        if not are_covering(self.graph, kernels, self.matcher.target):
             return dict(choice), plan
-        cost = math.fsum(cone.price for cone in kernels.values())
-        return needed(self.graph, program.choice), replace(plan, kernels=kernels, cost=cost, lower_bound=0.0)
+        return needed(self.graph, program.choice), replace(plan, kernels=kernels, lower_bound=0.0)
 
     def _kernels(self, window: Window) -> list[Cone]:
         """The kernels for a window, those of an equal one if there was one before; none if none were found."""
@@ -105,24 +93,18 @@ class Windows:
         order = operations_in(core, places)
         if key not in self._known:
             plan = self.solve(window)
-            place = {index: k for k, index in enumerate(order)}
-            self._known[key] = [
-                Placed(
-                    tuple(place[i] for i in cone.operations),
-                    tuple(place[window.graph.members[c][0]] for c in cone.outputs),
-                )
-                for cone in (plan.kernels.values() if plan is not None else ())
-            ]
+            cones = plan.kernels.values() if plan is not None else ()
+            self._known[key] = placed(window.graph, order, [(cone.operations, cone.outputs) for cone in cones])
         whole = [window.operations[i] for i in order]
         found = [
             kernel_of(
                 self.graph,
                 self.matcher,
                 self.prices,
-                frozenset(whole[k] for k in placed.operations),
-                [self.graph.owner[whole[k]] for k in placed.outputs],
+                frozenset(whole[k] for k in kernel.operations),
+                [self.graph.owner[whole[k]] for k in kernel.outputs],
             )
-            for placed in self._known[key]
+            for kernel in self._known[key]
         ]
         return [cone for cone in found if cone is not None] if all(found) else []
 
@@ -140,10 +122,7 @@ class Windows:
         number = {cls: n for n, cls in enumerate(classes)}
         part = FusionGraph()
         for cls in classes:
-            part.members.append([])
-            part.elements.append(graph.elements[cls])
-            part.bytes.append(graph.bytes[cls])
-            part.scalar.append(graph.scalar[cls])
+            part.add_class_of(graph, cls)
         operations: list[int] = []
         choice: dict[int, int] = {}
         for cls in classes:
@@ -177,13 +156,10 @@ class Windows:
                 return [program.choice[cls]] if cls in inner else []
             return graph.members[cls]
 
-        below: dict[int, list[int]] = {}
-        stack = list(roots)
-        while stack:
-            cls = stack.pop()
-            if cls not in below:
-                below[cls] = members_of(cls)
-                stack.extend(c for i in below[cls] for c in graph.operations[i].inputs if c not in below)
+        def inputs_of(members: Sequence[int]) -> Iterator[int]:
+            return (c for i in members for c in graph.operations[i].inputs)
+
+        below = {c: members_of(c) for c in reached(roots, lambda c: inputs_of(members_of(c)))}
         leaves = [c for c in below if c in read or not (graph.members[c] or c in self.inputs)]
         nodes = [(i, c) for c, found in below.items() for i in found]
         number = {cls: n for n, cls in enumerate(below)}
@@ -193,14 +169,10 @@ class Windows:
         derived = {c for c in below if tree.choice[number[c]] >= 0}
         if not roots or not derived.issuperset(roots):
             return None
-        found: dict[int, list[int]] = {}
-        stack = list(roots)
-        while stack:
-            cls = stack.pop()
-            if cls not in found:
-                found[cls] = [i for i in below[cls] if derived.issuperset(graph.operations[i].inputs)]
-                stack.extend(c for i in found[cls] for c in graph.operations[i].inputs if c not in found)
-        return found
+        possible = {
+            c: [i for i in members if derived.issuperset(graph.operations[i].inputs)] for c, members in below.items()
+        }
+        return {c: possible[c] for c in reached(roots, lambda c: inputs_of(possible[c]))}
 
 
 class _Program:
@@ -245,16 +217,8 @@ class _Program:
 def _depth_first(kernels: Mapping[int, Cone], roots: Iterable[int]) -> list[int]:
     """The kernels that ``roots`` need in an order in which they can run, each near what it reads."""
     writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
-    done: dict[int, None] = {}
-    stack = [(writer[c], False) for c in roots if c in writer]
-    while stack:
-        root, ready = stack.pop()
-        if ready:
-            done[root] = None
-        elif root not in done:
-            stack.append((root, True))
-            stack.extend((writer[c], False) for c in sorted(kernels[root].cut, reverse=True) if writer[c] not in done)
-    return list(done)
+    first = [writer[c] for c in roots if c in writer]
+    return operands_before(first[::-1], lambda root: [writer[c] for c in sorted(kernels[root].cut)])
 
 
 def _windows(kernels: Mapping[int, Cone], order: Sequence[int], start: int, length: int) -> Iterator[Sequence[int]]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, fresh_name
-from eqsat.lower.program import Kernel, Program
+from eqsat.lower.program import Program
 from eqsat.lower.requantised_weights import first_axis, scaled_along
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -52,30 +52,16 @@ def _scaled_behind(program: Program, indices: Set[int]) -> Program:
     graph = program.graph
     constants, types = dict(graph.constants), dict(graph.types)
     taken = {*types, *constants, *graph.inputs}
-    nodes: list[Node] = []
-    kernels: list[Kernel] = []
-    place: dict[int, int] = {}
-    for index, node in enumerate(graph.nodes):
-        place[index] = len(nodes)
-        if index not in indices:
-            nodes.append(node)
-            continue
+    made: dict[int, tuple[Node, Node]] = {}
+    for index in sorted(indices):
+        node = graph.nodes[index]
         (value,), (integers, scale, *point) = node.outputs, node.inputs
         one, unscaled = fresh_name(f"{scale}_one", taken), fresh_name(f"{value}_unscaled", taken)
         constants[one], types[unscaled] = Constant.of(np.ones_like(constants[scale].numpy())), types[value]
-        nodes.append(replace(node, inputs=(integers, one, *point), outputs=(unscaled,)))
-        nodes.append(Node("Mul", (unscaled, scale), (value,)))
-    for kernel in program.kernels:
-        moved = replace(kernel, nodes=tuple(place[i] for i in kernel.nodes))
-        if indices.isdisjoint(kernel.nodes):
-            kernels.append(moved)
-            continue
-        (at,) = moved.nodes
-        for i, template in ((at, moved.template), (at + 1, "Mul")):
-            inputs = tuple(v for v in nodes[i].inputs if v)
-            kernels.append(replace(moved, template=template, nodes=(i,), inputs=inputs, outputs=nodes[i].outputs))
-    graph = replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
-    return replace(program, graph=graph, kernels=tuple(kernels))
+        first = replace(node, inputs=(integers, one, *point), outputs=(unscaled,))
+        made[index] = first, Node("Mul", (unscaled, scale), (value,))
+    graph = replace(graph, types=MappingProxyType(types), constants=MappingProxyType(constants))
+    return replace(program, graph=graph).with_nodes_for(made)
 
 
 def _fused(graph: Graph, ops: tuple[str, ...]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Selection -> Program: names, order, constants, kernels."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
@@ -15,7 +15,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, kind_of, operator
-from eqsat.ir.order import dependency_order
+from eqsat.ir.order import dependency_order, reached
 from eqsat.ir.types import Type
 from eqsat.lower.materialize import Materializer
 from eqsat.lower.program import Kernel, Program
@@ -90,7 +90,7 @@ class Lowering:
                 self._names[cls] = name
         nodes: list[Node] = []
         kernels: list[Kernel] = []
-        for cls in self._order(dict.fromkeys(c for _, c in outputs)):
+        for cls in self._order({c for _, c in outputs}):
             handle = self._choice[cls]
             if egraph.nodes[handle].op == PROJECTION or egraph.nodes[handle].op == INPUT:
                 continue
@@ -125,27 +125,23 @@ class Lowering:
         named = (name for name, of in outputs if (of == cls or of in parts) and self._names[of] == name)
         return rules.union(*(self._explainer.rules_for(self._encoding.handles[name]) for name in named))
 
-    def _worst(self, rules: Iterable[str]) -> Exactness:
-        return max((self._exactness[r] for r in rules), default=Exactness.EXACT)
-
     def _output_class(self, name: str) -> int:
         return self._egraph.find(self._encoding.handles[name])
 
     def _rules_of(self, handle: int) -> frozenset[str]:
         return self._explainer.rules_of(handle)
 
-    def _order(self, roots: Mapping[int, None]) -> list[int]:
+    def _worst(self, rules: Iterable[str]) -> Exactness:
+        return max((self._exactness[r] for r in rules), default=Exactness.EXACT)
+
+    def _order(self, roots: Set[int]) -> list[int]:
         """Needed classes, operands first; among the ready ones the oldest e-node first, so that the original order stays."""
         egraph, choice = self._egraph, self._choice
-        needed: dict[int, list[int]] = {}
-        stack = [c for c in roots if c in choice]
-        while stack:
-            cls = stack.pop()
-            if cls in needed:
-                continue
-            children = [c for c in dict.fromkeys(egraph.canonical_children(choice[cls])) if c in choice]
-            needed[cls] = children
-            stack.extend(children)
+
+        def children(cls: int) -> set[int]:
+            return choice.keys() & egraph.canonical_children(choice[cls])
+
+        needed = {cls: children(cls) for cls in reached(choice.keys() & roots, children)}
         order = dependency_order(needed, choice.__getitem__)
         assert len(order) == len(needed), "the selection is cyclic"
         self._projected: dict[int, dict[int, int]] = {}

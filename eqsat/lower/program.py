@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.networks import connect
 
 if TYPE_CHECKING:
@@ -58,6 +58,26 @@ class Program:
     def kernel_count(self) -> int:
         """Kernels that launch (views do not)."""
         return sum(kernel.template != "view" for kernel in self.kernels)
+
+    def with_nodes_for(self, made: Mapping[int, Sequence[Node]]) -> Program:
+        """The program with other nodes, each a kernel of its own, in the place of some (by number)."""
+        nodes: list[Node] = []
+        place: dict[int, range] = {}
+        for index, node in enumerate(self.graph.nodes):
+            new = made.get(index, (node,))
+            place[index] = range(len(nodes), len(nodes) + len(new))
+            nodes += new
+        kernels: list[Kernel] = []
+        for kernel in self.kernels:
+            moved = replace(kernel, nodes=tuple(j for i in kernel.nodes for j in place[i]))
+            if made.keys().isdisjoint(kernel.nodes):
+                kernels.append(moved)
+                continue
+            for j in moved.nodes:
+                name, inputs = nodes[j].name or kernel.name, tuple(dict.fromkeys(v for v in nodes[j].inputs if v))
+                own = Kernel(name, nodes[j].key, (j,), inputs, nodes[j].outputs, kernel.rules, kernel.exactness)
+                kernels.append(own)
+        return replace(self, graph=replace(self.graph, nodes=tuple(nodes)), kernels=tuple(kernels))
 
     def to_networkx(self, prices: Sequence[float] = ()) -> nx.MultiDiGraph[Any]:
         """The kernels as a `networkx.MultiDiGraph`, from what writes a value to what reads it.

@@ -13,7 +13,7 @@ Whoever exported such a pair chose it, and it costs what the runtime makes of it
 have: the weight becomes a constant of floats.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from eqsat.cost.model import Work, at_load, work_of
 from eqsat.cost.target import Target
-from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.interpret import evaluate_operator
@@ -104,22 +103,16 @@ def without_new_pairs(program: Program, original: Graph) -> Program:
     new = rounded_products(graph).keys() - rounded_products(original).keys()
     if not new:
         return program
-    constants = dict(graph.constants)
-    nodes: list[Node] = []
-    number: dict[int, int] = {}
-    for index, node in enumerate(graph.nodes):
-        if new.isdisjoint(node.outputs):
-            number[index] = len(nodes)
-            nodes.append(node)
-        else:
-            constants[node.outputs[0]] = _value(node, graph.constants)
-    used = {v for n in nodes for v in n.inputs} | set(graph.outputs)
+    folded = {i: node for i, node in enumerate(graph.nodes) if not new.isdisjoint(node.outputs)}
     made = {k.outputs[0]: k for k in program.kernels if not new.isdisjoint(k.outputs)}
-    kernels = tuple(_renumbered(k, number, made) for k in program.kernels if new.isdisjoint(k.outputs))
-    types = {v: t for v, t in graph.types.items() if v not in new}
+    program = program.with_nodes_for(dict.fromkeys(folded, ()))
+    used = {v for n in program.graph.nodes for v in n.inputs} | set(graph.outputs)
+    constants = {**graph.constants, **{n.outputs[0]: _value(n, graph.constants) for n in folded.values()}}
     constants = {v: c for v, c in constants.items() if v in used}
-    graph = replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
+    types = {v: t for v, t in graph.types.items() if v not in new}
+    graph = replace(program.graph, types=MappingProxyType(types), constants=MappingProxyType(constants))
     origin = {v: o for v, o in program.origin.items() if v not in new}
+    kernels = tuple(_relying_on(k, [made[v] for v in k.inputs if v in made]) for k in program.kernels)
     return replace(program, graph=graph, kernels=kernels, origin=MappingProxyType(origin))
 
 
@@ -130,12 +123,8 @@ def _value(node: Node, constants: Mapping[str, Constant]) -> Constant:
     return Constant(type_of_array(array), array)
 
 
-def _renumbered(kernel: Kernel, number: Mapping[int, int], made: Mapping[str, Kernel]) -> Kernel:
-    """The kernel with its nodes where they are now; it relies on the rules that its constants rely on."""
-    rules = set(kernel.rules).union(*(made[v].rules for v in kernel.inputs if v in made))
-    exactness = max(
-        (kernel.exactness, *(made[v].exactness for v in kernel.inputs if v in made)), default=Exactness.EXACT
-    )
-    return replace(
-        kernel, nodes=tuple(number[i] for i in kernel.nodes), rules=tuple(sorted(rules)), exactness=exactness
-    )
+def _relying_on(kernel: Kernel, constants: Sequence[Kernel]) -> Kernel:
+    """The kernel, which relies on the rules that the kernels of its ``constants`` relied on."""
+    rules = set(kernel.rules).union(*(k.rules for k in constants))
+    exactness = max((kernel.exactness, *(k.exactness for k in constants)))
+    return replace(kernel, rules=tuple(sorted(rules)), exactness=exactness)

@@ -11,7 +11,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.enode import LEAVES, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract
+from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract, gap_of
 from eqsat.ir.at_load import foldable
 from eqsat.ir.operator import Application, traits_of
 from eqsat.ir.types import Type
@@ -34,9 +34,13 @@ class Selection:
     cost: float
     cost_before: float
     lower_bound: float
-    gap: float
     method: str
     work: WorkDone = field(default_factory=WorkDone)
+
+    @property
+    def gap(self) -> float:
+        """How far the cost may be above that of the cheapest program."""
+        return gap_of(self.cost, self.lower_bound)
 
 
 def application_of_enode(egraph: EGraph, handle: int) -> tuple[Application, tuple[Type, ...]]:
@@ -156,8 +160,12 @@ def select(
     node_children: list[tuple[int, ...]] = []
     node_cost: list[float] = []
     node_handle: list[int] = []
-    by_handle: dict[int, int] = {}
+    original: dict[int, int] = {}
     for cls, nodes in snapshot.classes.items():
+        # Of a class with several e-nodes of the original the first in the order of the program: its inputs were all computed
+        # before it, so following first e-nodes never runs in a circle.
+        if cls in snapshot.constants or not egraph.nodes[nodes[0].handle].rule:
+            original[number[cls]] = len(node_class)
         if cls in snapshot.constants:
             node_class.append(number[cls])
             node_children.append(())
@@ -165,7 +173,6 @@ def select(
             node_handle.append(-1)
             continue
         for item in nodes:
-            by_handle[item.handle] = len(node_class)
             node_class.append(number[cls])
             node_children.append(tuple(dict.fromkeys(number[c] for c in item.children)))
             node_cost.append(price(item.handle))
@@ -173,32 +180,7 @@ def select(
     outputs = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
     roots = tuple(dict.fromkeys(number[c] for c in outputs))
     problem = ExtractionProblem(len(number), node_class, node_children, node_cost, roots)
-    result = extract(problem, effort=effort, incumbent=_original_choice(encoding, snapshot, number, by_handle))
+    result = extract(problem, effort=effort, incumbent=original)
     choice = {representatives[c]: node_handle[n] for c, n in result.choice.items() if node_handle[n] >= 0}
     before = math.fsum(price(handle) for handle in encoding.node_handles)
-    return Selection(choice, result.cost, before, result.lower_bound, result.gap, result.method, result.work)
-
-
-def _original_choice(
-    encoding: Encoding, snapshot: Snapshot, number: dict[int, int], by_handle: dict[int, int]
-) -> dict[int, int]:
-    """The original program as a choice of e-nodes.
-
-    Of a class that holds several original e-nodes the first in the order of the program is taken: its inputs were all
-    computed before it, so following first e-nodes never runs in a circle.
-    """
-    egraph = snapshot.egraph
-    choice: dict[int, int] = {}
-    constant_nodes: dict[int, int] = {}
-    count = 0
-    for cls, nodes in snapshot.classes.items():
-        if cls in snapshot.constants:
-            constant_nodes[number[cls]] = count
-            count += 1
-        else:
-            first = nodes[0]
-            if not egraph.nodes[first.handle].rule:
-                choice[number[cls]] = by_handle[first.handle]
-            count += len(nodes)
-    choice.update(constant_nodes)
-    return choice
+    return Selection(choice, result.cost, before, result.lower_bound, result.method, result.work)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from eqsat.errors import OptionError
 from eqsat.ir.devices import device_of
-from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import split_key
 from eqsat.ir.operators.devices import DEVICE_COPY, ON_DEVICE
 from eqsat.placement.machine import Machine
@@ -101,11 +101,7 @@ def _separated(placed: tuple[Graph, list[str]], homes: dict[str, str]) -> Annota
                 inputs.append(value)
                 continue
             if (value, device) not in seen:
-                name = f"{value}@{device}"
-                while name in taken:
-                    name += "@"
-                taken.add(name)
-                seen[value, device] = name
+                seen[value, device] = name = fresh_name(f"{value}@{device}", taken)
                 types[name] = graph.type_of(value)
                 nodes.append(Node(op, (value,), (name,), Attributes({"device": device}), domain, name))
                 kept.append(device)

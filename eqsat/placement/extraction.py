@@ -55,16 +55,15 @@ def _extract(
     programs = [lower_placement(encoding, snapshot, c, saturated.exactness) for c in candidates]
     program, scope = programs[0], "e-graph"
     choice = {cls: handle for (cls, _), handle in placed.made.items()}
-    selection = Selection(choice, placed.cost, placed.cost_before, placed.lower_bound, placed.gap, placed.method)
+    selection = Selection(choice, placed.cost, placed.cost_before, placed.lower_bound, placed.method)
     if fusing:
         share = 1 / len(candidates)
         plans = [fuse_regions(p, machine, model, effort=effort.part(share)) for p in programs]
         best = min(range(len(plans)), key=lambda i: plans[i].cost)
         fused, placed = plans[best], candidates[best]
         choice = {cls: handle for (cls, _), handle in placed.made.items()}
-        gap = (fused.cost - fused.lower_bound) / fused.cost if fused.cost > fused.lower_bound else 0.0
         method = f"{placed.method}, then fused"
-        selection = Selection(choice, fused.cost, placed.cost_before, fused.lower_bound, gap, method)
+        selection = Selection(choice, fused.cost, placed.cost_before, fused.lower_bound, method)
         program, scope = fused.program, "placement"
     kernels = frozenset((cls, frozenset((handle,))) for cls, handle in choice.items())
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}

@@ -1,7 +1,7 @@
-"""Which value is computed on which device, and the rows of the problem of choosing that."""
+"""Which value is computed on which device."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
@@ -31,7 +31,6 @@ class Placement:
     cost: float
     cost_before: float
     lower_bound: float
-    gap: float
     method: str
 
     def source_of(self, cls: int) -> int:
@@ -39,27 +38,6 @@ class Placement:
         while cls in self.sources:
             cls = self.sources[cls]
         return cls
-
-
-@dataclass
-class Rows:
-    """The rows of an extraction problem while it grows."""
-
-    numbers: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
-    owner: list[int] = field(default_factory=list[int])
-    children: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
-    cost: list[float] = field(default_factory=list[float])
-    meaning: list[tuple[str, int, str, int | str]] = field(default_factory=list[tuple[str, int, str, int | str]])
-
-    def number(self, what: str, cls: int, device: str) -> int:
-        return self.numbers.setdefault((what, cls, device), len(self.numbers))
-
-    def add(self, owner: int, children: tuple[int, ...], cost: float, meaning: tuple[str, int, str, int | str]) -> int:
-        self.owner.append(owner)
-        self.children.append(tuple(dict.fromkeys(children)))
-        self.cost.append(cost)
-        self.meaning.append(meaning)
-        return len(self.owner) - 1
 
 
 def kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:

@@ -16,13 +16,14 @@ from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
 from eqsat.extract import Effort, ExtractionError, ExtractionProblem, ExtractionResult, WorkDone, extract
+from eqsat.extract.named import NamedProblem
 from eqsat.extract.problem import evaluate_choice
 from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operators.devices import ON_DEVICE
 from eqsat.lower.selection import Prices, Writable
 from eqsat.placement.annotate import Annotated
 from eqsat.placement.machine import Machine, copy_price
-from eqsat.placement.places import Place, Placement, Rows, kernels_of
+from eqsat.placement.places import Place, Placement, kernels_of
 
 
 class Placing:
@@ -52,19 +53,20 @@ class Placing:
         }
         self._sources = self._marks()
         self._pins = self._pinned()
-        self._rows = Rows()
+        self._named = NamedProblem()
+        self._meaning: list[tuple[str, int, str, int | str]] = []
+        """Of each e-node of the problem."""
         for cls, nodes in snapshot.classes.items():
             if cls in snapshot.constants:
-                self._rows.add(self._there(cls, ""), (), 0.0, ("constant", cls, "", 0))
+                self._row(self._there(cls, ""), (), 0.0, ("constant", cls, "", 0))
             elif cls not in self._sources:
                 self._add(cls, nodes)
-        rows = self._rows
         self._roots = {
             v: (self._source(self._egraph.find(encoding.handles[v])), annotated.homes[v])
             for v in encoding.graph.outputs
         }
         numbers = tuple(dict.fromkeys(self._there(*place) for place in self._roots.values()))
-        self._problem = ExtractionProblem(len(rows.numbers), rows.owner, rows.children, rows.cost, numbers)
+        self._problem = self._named.finished(numbers)
         self._index()
 
     def best(self, effort: Effort) -> Placement:
@@ -93,7 +95,7 @@ class Placing:
             return None
         if cost == math.inf:
             return None
-        result = ExtractionResult(choice, cost, best.lower_bound, 0.0, False, f"all on {device}", WorkDone(), 0.0)
+        result = ExtractionResult(choice, cost, best.lower_bound, f"all on {device}", WorkDone(), 0.0)
         return self._placement(result, best.cost_before, best.lower_bound)
 
     # ---- what may run where
@@ -152,6 +154,12 @@ class Placing:
 
     # ---- rows
 
+    def _row(
+        self, owner: int, children: tuple[int, ...], cost: float, meaning: tuple[str, int, str, int | str]
+    ) -> None:
+        self._named.add(owner, children, cost)
+        self._meaning.append(meaning)
+
     def _source(self, cls: int) -> int:
         while cls in self._sources:
             cls = self._sources[cls]
@@ -160,12 +168,12 @@ class Placing:
     def _there(self, cls: int, device: str) -> int:
         cls = self._source(cls)
         if cls in self._snapshot.constants:
-            return self._rows.number("there", cls, "")
+            return self._named.key("there", cls, "")
         tupled = isinstance(self._egraph.full_type_of(cls), TupleType)
-        return self._rows.number("made" if tupled else "there", cls, device)
+        return self._named.key("made" if tupled else "there", cls, device)
 
     def _add(self, cls: int, nodes: tuple[SnapshotNode, ...]) -> None:
-        rows = self._rows
+        key = self._named.key
         makers: dict[str, None] = {}
         for node in nodes:
             if node.node.op == CONSTANT and not node.node.domain:
@@ -174,7 +182,7 @@ class Placing:
                 price = self._price(node, device)
                 if price < math.inf:
                     children = tuple(self._there(c, device) for c in node.children)
-                    rows.add(rows.number("made", cls, device), children, price, ("made", cls, device, node.handle))
+                    self._row(key("made", cls, device), children, price, ("made", cls, device, node.handle))
                     makers[device] = None
         type = self._egraph.full_type_of(cls)
         if isinstance(type, TupleType):
@@ -183,20 +191,20 @@ class Placing:
         for device in self._machine.names:
             there = self._there(cls, device)
             for maker in makers:
-                made = (rows.number("made", cls, maker),)
+                made = (key("made", cls, maker),)
                 if maker == device:
-                    rows.add(there, made, 0.0, ("same", cls, device, ""))
+                    self._row(there, made, 0.0, ("same", cls, device, ""))
                     continue
                 link = self._machine.link(maker, device)
                 if link is not None:
-                    rows.add(there, made, copy_price(self._model, link, size), ("copied", cls, device, maker))
+                    self._row(there, made, copy_price(self._model, link, size), ("copied", cls, device, maker))
 
     # ---- known placements, and a bound
 
     def _index(self) -> None:
-        self._by_meaning = {meaning: n for n, meaning in enumerate(self._rows.meaning)}
+        self._by_meaning = {meaning: n for n, meaning in enumerate(self._meaning)}
         self._makers: dict[tuple[int, int], list[str]] = {}
-        for what, cls, device, handle in self._rows.meaning:
+        for what, cls, device, handle in self._meaning:
             if what == "made":
                 assert isinstance(handle, int)
                 self._makers.setdefault((cls, handle), []).append(device)
@@ -211,8 +219,8 @@ class Placing:
 
     def _placed(self, handles: Mapping[int, int], preferred: str) -> dict[int, int]:
         """A choice of e-nodes as a choice of the problem: everything on the ``preferred`` device, as far as it may be there."""
-        rows, by_meaning = self._rows, self._by_meaning
-        choice = {rows.owner[n]: n for n, meaning in enumerate(rows.meaning) if meaning[0] == "constant"}
+        owner, by_meaning = self._problem.node_class, self._by_meaning
+        choice = {owner[n]: n for n, meaning in enumerate(self._meaning) if meaning[0] == "constant"}
         for cls, handle in handles.items():
             makers = self._makers.get((cls, handle))
             if makers is None:
@@ -223,7 +231,7 @@ class Placing:
                 meaning = ("same", cls, device, "") if device == maker else ("copied", cls, device, maker)
                 if meaning in by_meaning:
                     known.append(by_meaning[meaning])
-            choice.update((rows.owner[n], n) for n in known)
+            choice.update((owner[n], n) for n in known)
         return choice
 
     def _relaxed(self, roots: Mapping[str, Place]) -> ExtractionProblem:
@@ -232,9 +240,9 @@ class Placing:
         No placement is cheaper: of what it makes, take for each e-class the e-node that runs first. The e-classes of this
         problem are those of the e-graph; ``_enodes`` has the handle of each of its e-nodes.
         """
-        egraph, rows = self._egraph, self._rows
+        egraph = self._egraph
         price: dict[tuple[int, int], float] = {}
-        for (what, cls, _, handle), cost in zip(rows.meaning, rows.cost, strict=True):
+        for (what, cls, _, handle), cost in zip(self._meaning, self._problem.node_cost, strict=True):
             if what in ("made", "constant"):
                 assert isinstance(handle, int)
                 price[cls, handle] = min(cost, price.get((cls, handle), math.inf))
@@ -257,7 +265,7 @@ class Placing:
         made: dict[Place, int] = {}
         copied: dict[Place, str] = {}
         for number in result.choice.values():
-            what, cls, device, detail = self._rows.meaning[number]
+            what, cls, device, detail = self._meaning[number]
             if what == "made":
                 assert isinstance(detail, int)
                 made[cls, device] = detail
@@ -273,13 +281,12 @@ class Placing:
             result.cost,
             before,
             bound,
-            (result.cost - bound) / result.cost if result.cost > bound else 0.0,
             result.method,
         )
 
     def _obstacle(self) -> str:
         """Why no placement exists."""
-        makers = {cls for what, cls, _, _ in self._rows.meaning if what == "made"}
+        makers = {cls for what, cls, _, _ in self._meaning if what == "made"}
         for node, handle in zip(self._encoding.graph.nodes, self._encoding.node_handles, strict=True):
             cls = self._egraph.find(handle)
             if cls not in makers and cls not in self._snapshot.constants and cls not in self._sources:

@@ -220,6 +220,15 @@ def test_pairs_with_an_infinite_level_are_floats_throughout() -> None:
     assert "Cast" not in in_form(pair(2.6793886e36, np.int8(0)), "openvino").operator_counts()
 
 
+def test_scales_of_slices_behind_an_infinite_level_stay_along_their_axis() -> None:
+    b = eqsat.GraphBuilder()
+    x, scales = b.input("x", "float32", (3, 3)), b.constant(np.array([0.5, 1.0, 2.0], np.float32))
+    q = b.op("QuantizeLinear", x, b.constant(np.float32(2.6793886e36)))
+    graph = b.finish({"y": b.op("DequantizeLinear", q, scales, axis=0)})
+    feeds = {"x": np.arange(9, dtype=np.float32).reshape(3, 3) * 1e37}
+    np.testing.assert_array_equal(run(in_form(graph, "openvino"), feeds)["y"], run(graph, feeds)["y"])
+
+
 def quantised_block() -> eqsat.Graph:
     """A convolution with few weights between pairs, Relu behind it, and the pair again that rules find to be one too many."""
     draw = np.random.default_rng(5)

@@ -140,7 +140,7 @@ def test_what_all_layers_read_is_computed_by_each_of_them() -> None:
     after = inlined_kernels(source.graph, before, Matcher(source.graph, H200), prices)
     assert not light_kernels(source, after)
     assert sum(c.price for c in after.values()) < sum(c.price for c in before.values())
-    assert is_program(source, Covering(after, 0.0, 0.0, ""))
+    assert is_program(source, Covering(after, 0.0, ""))
 
 
 def test_programs_from_windows_compute_the_same() -> None:

@@ -26,13 +26,12 @@ from dataclasses import dataclass, replace
 
 from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisites
 from eqsat.bounds.blocks.separators import Separated
+from eqsat.bounds.blocks.shared_reads import least_read
 from eqsat.bounds.prerequisites import Prerequisites
 from eqsat.bounds.relaxed_templates import Mode, distinct_templates, mode_of, unfinished
 from eqsat.bounds.states import NONE, Borders
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
-from eqsat.errors import EqsatError
-from eqsat.extract import Effort, ExtractionProblem, extract
 from eqsat.extract.core import Core
 from eqsat.extract.decompose import equal_parts
 from eqsat.extract.knuth import knuth
@@ -81,11 +80,10 @@ def block_of(
     classes = {cls: number for number, cls in enumerate(parts.below(starts, below))}
     graph = FusionGraph()
     operations: dict[int, int] = {}
-    for cls in classes:
-        graph.members.append([])
-        graph.elements.append(whole.elements[cls])
-        graph.bytes.append(0.0 if cls in parts.shared else whole.bytes[cls])
-        graph.scalar.append(whole.scalar[cls])
+    for cls, number in classes.items():
+        graph.add_class_of(whole, cls)
+        if cls in parts.shared:
+            graph.bytes[number] = 0.0
     source = NONE
     for cls, number in classes.items():
         if cls == below:
@@ -134,7 +132,7 @@ def _modes(target: Target) -> list[Mode]:
 def _opened_once(graph: FusionGraph, target: Target) -> bool:
     """Whether all operators that kernels are built around are computed by one kernel each."""
     modes = [mode for mode in _modes(target) if mode.required]
-    again = (o.labels for o in graph.operations if o.kind.value in target.recompute)
+    again = (o.labels for o in graph.operations if target.recomputes(o.kind))
     return not any(mode.opens(labels) for labels in again for mode in modes)
 
 
@@ -146,7 +144,7 @@ def _source(graph: FusionGraph, members: Sequence[int]) -> Operation:
 
 def light_members(graph: FusionGraph, members: Sequence[int], target: Target, repeated: bool) -> list[int]:
     """Those of the operations of a class that several kernels may compute, each for itself."""
-    return [i for i in members if repeated or graph.operations[i].kind.value in target.recompute]
+    return [i for i in members if repeated or target.recomputes(graph.operations[i].kind)]
 
 
 def toll_of(block: Block, target: Target, rates: Rates) -> float:
@@ -160,7 +158,7 @@ def toll_of(block: Block, target: Target, rates: Rates) -> float:
         t for n, t in enumerate(distinct_templates(target.templates)) if (n, False) in carried and t.is_anchored
     ]
     if block.toll and templates:  # those around an anchor below the source pay nothing for that
-        accepts = frozenset[str]().union(*(s.accepts for t in templates for s in t.stages))
+        accepts = frozenset[str]().union(*(t.accepts() for t in templates))
         least = min(least, _least_read(block, target, rates, light, 0.0, accepts))
     return least if least < float("inf") else 0.0
 
@@ -171,34 +169,26 @@ def _least_read(
     """Least bytes that a kernel reads for computing the target by one of ``light``, infinite if none can. ``accepts``: labels of
     the operators that it may hold, if given."""
     graph, borders, top = block.graph, block.borders, block.borders.target
-    owner = list(range(len(graph.members)))
-    children: list[tuple[int, ...]] = [() for _ in owner]
-    cost = [rates.byte * size for size in graph.bytes]
-    cost[top] = float("inf")
+    costs = {c: rates.byte * size for c, size in enumerate(graph.bytes)}
+    costs[top] = float("inf")
     if borders.source != NONE:
         below = graph.owner[borders.source]
-        cost[below] = min(cost[below], toll)
+        costs[below] = min(costs[below], toll)
+    held: list[int] = []
     for index, operation in enumerate(graph.operations):
         own = graph.owner[index]
         ends = own not in block.repeated and _ends_with(operation, target)
-        ends = ends or not (accepts is None or operation.is_view or accepts & operation.labels)
-        if index != borders.source and not ends and (own != top or index in light):
-            owner.append(own)
-            children.append(operation.inputs)
-            cost.append(0.0)
-    try:
-        return extract(
-            ExtractionProblem(len(graph.members), owner, children, cost, (top,)), effort=Effort(_TOLL_STEPS)
-        ).lower_bound
-    except EqsatError:
-        return float("inf")
+        fits = accepts is None or operation.fits(accepts)
+        if index != borders.source and fits and not ends and (own != top or index in light):
+            held.append(index)
+    return least_read(graph, top, costs, held, _TOLL_STEPS)
 
 
 def _ends_with(operation: Operation, target: Target) -> bool:
     """Whether an operation is computed once, by a kernel that writes one value: if that one holds a separator inside, no other
     kernel can compute it, as nothing between the two is in memory."""
     several = (s for t in target.templates if t.several for s in t.stages)
-    return operation.kind.value not in target.recompute and not any(s.accepts & operation.labels for s in several)
+    return not (target.recomputes(operation.kind) or any(s.accepts & operation.labels for s in several))
 
 
 def computed_from_source(block: Block) -> frozenset[int]:

@@ -9,7 +9,7 @@ from statistics import median_low
 from typing import NamedTuple
 
 from eqsat.bounds.blocks.block import Block, block_of, equal_blocks
-from eqsat.bounds.blocks.gluing import Gluing, Placed, placed
+from eqsat.bounds.blocks.gluing import Gluing
 from eqsat.bounds.blocks.search import BlockSearch, Shares
 from eqsat.bounds.blocks.separators import acyclic_operations, separated
 from eqsat.bounds.blocks.shared_reads import prices_of_shared
@@ -23,6 +23,7 @@ from eqsat.cost.model import CostModel, Rates, rates_of
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import Effort
+from eqsat.fusion.alike import Placed, placed
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone
 from eqsat.ir.operator import Kind
@@ -160,7 +161,7 @@ class _Chain:
         chosen: dict[BlockSearch, list[Placed]] = {}
         for search, block, (_, order) in zip(self._found, self.blocks, self._keys, strict=True):
             if search not in chosen:
-                chosen[search] = placed(block, order, search.groups)
+                chosen[search] = placed(block.graph, order, search.groups)
             gluing.add(block, order, chosen[search])
         return gluing.groups()
 

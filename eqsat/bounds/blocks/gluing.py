@@ -1,34 +1,12 @@
 """Kernels of a graph from those that were chosen for its blocks, which may reach over separators."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from eqsat.bounds.blocks.block import Block
 from eqsat.bounds.named_problem import ChosenGroup
 from eqsat.cost.target import Target
+from eqsat.fusion.alike import Placed
 from eqsat.fusion.graph import FusionGraph
-
-
-class Placed(NamedTuple):
-    """A group of a block by the places of operations in an order that equal blocks have in common.
-
-    ``operations``: of those in the group; ``outputs``: one operation of each class that it writes.
-    """
-
-    operations: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-def placed(block: Block, order: Sequence[int], groups: Sequence[ChosenGroup]) -> list[Placed]:
-    """The groups of a block for all that are equal to it."""
-    place = {index: k for k, index in enumerate(order)}
-    return [
-        Placed(
-            tuple(sorted(place[i] for i in group.operations)),
-            tuple(place[block.graph.members[c][0]] for c in sorted(group.outputs)),
-        )
-        for group in groups
-    ]
 
 
 class Gluing:
@@ -66,9 +44,9 @@ class Gluing:
         """All groups. Those that hold an operator which is computed once are one kernel with several outputs."""
         found: list[ChosenGroup] = []
         holder: dict[int, int] = {}
+        recomputes = self._target.recomputes
         for group in self._groups:
-            kinds = ((i, self._graph.operations[i].kind.value) for i in group.operations)
-            once = sorted(i for i, kind in kinds if kind not in self._target.recompute)
+            once = sorted(i for i in group.operations if not recomputes(self._graph.operations[i].kind))
             number = next((holder[i] for i in once if i in holder), len(found))
             if number == len(found):
                 found.append(group)

@@ -11,7 +11,7 @@ from eqsat.bounds.named_problem import ChosenGroup, chosen_groups
 from eqsat.bounds.pace import Pace
 from eqsat.bounds.readers import EVERY, ReadBy
 from eqsat.bounds.relaxation import Relaxation
-from eqsat.bounds.relaxed_templates import Mode, ModeKey, holds_kernels_around
+from eqsat.bounds.relaxed_templates import Mode, ModeKey, computed_from, holds_kernels_around
 from eqsat.bounds.states import ANY, NONE, KernelId, Position, Reach, State, Step
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
@@ -130,16 +130,12 @@ class BlockRelaxation(Relaxation):
             return True
         return self._borders.source != NONE and (not self._borders.once or index in self._first[mode.number])
 
-    def _read(self, cls: int, kernel: ReadBy) -> int:
+    def _price_of_read(self, cls: int, kernel: ReadBy) -> float:
         """A class that other blocks read, too, is paid for here by kernels that no other block charges
         (`eqsat.bounds.blocks.shared_reads`)."""
-        price = self._shared.get(cls)
-        if price is None or kernel in (EVERY, _FRAGMENT) or kernel.kernel.anchor == self._borders.source != NONE:
-            return super()._read(cls, kernel)
-        name = ("read", cls, kernel)
-        if name not in self._problem.numbers:
-            self._problem.add(self._problem.key(*name), [self._problem.key("written", cls)], price)
-        return self._problem.key(*name)
+        others_charge = kernel in (EVERY, _FRAGMENT) or kernel.kernel.anchor == self._borders.source != NONE
+        usual = super()._price_of_read(cls, kernel)
+        return usual if others_charge else self._shared.get(cls, usual)
 
     def _is_alone(self, reach: Reach, cls: int, state: State) -> bool:
         """Never the source, which costs a kernel alone more than one that was built around an anchor."""
@@ -175,21 +171,10 @@ class BlockRelaxation(Relaxation):
         """Operators of which a kernel may hold one and the source, the first of all that hold that: what such a kernel reads is
         not computed from the source."""
         graph, source = self._graph, self._borders.source
-        users = graph.users()
-        inside = {graph.owner[source]}
-        found: set[int] = set()
-        stack = [i for members in graph.members for i in members]
-        while stack:
-            index = stack.pop()
-            operation = graph.operations[index]
-            if index in found or not mode.takes(operation):
-                continue
-            if all(c in inside or c not in self._closed for c in operation.inputs):
-                found.add(index)
-                if graph.owner[index] not in inside:
-                    inside.add(graph.owner[index])
-                    stack += users[graph.owner[index]]
-        return frozenset(found)
+        given = {graph.owner[source]}.union(c for c in range(len(graph.members)) if c not in self._closed)
+        inside = computed_from(graph, mode, given, source)
+        members = ((i, graph.operations[i]) for members in graph.members for i in members)
+        return frozenset(i for i, o in members if mode.takes(o) and inside.issuperset(o.inputs))
 
     def _taps(self, reach: Reach) -> None:
         super()._taps(reach)

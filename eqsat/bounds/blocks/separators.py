@@ -12,9 +12,10 @@ from functools import cached_property
 from eqsat.bounds.prerequisites import core_of
 from eqsat.cost.target import Target
 from eqsat.extract.reduce import drop_cyclic_nodes
-from eqsat.extract.required import required_classes
+from eqsat.extract.required import required_by, required_classes
 from eqsat.fusion.graph import FusionGraph
 from eqsat.ir.operator import Kind
+from eqsat.ir.order import reached
 
 _LEAST_HEAVY, _LEAST_READ, _LEAST_LIGHT = 3, 20, 60
 """Operations between two separators: each that kernels may compute more than once costs the bound a little."""
@@ -58,7 +59,8 @@ def separated(
     """
     members = graph.members
     required = [c for c in _required(graph) if c not in undivided]
-    heavy = [c for c in required if c not in repeated and _is_heavy(graph, target, members[c])]
+    recomputed = {c for c in required if any(target.recomputes(graph.operations[i].kind) for i in members[c])}
+    heavy = [c for c in required if c not in repeated | recomputed]
     light = [c for c in required if len(members[c]) == 1 and c not in heavy]
     anchors = {
         c for found in members for i in found if graph.operations[i].kind is Kind.ANCHOR for c in graph.inputs_of(i)
@@ -69,7 +71,8 @@ def separated(
     inputs = _inputs(graph)
     for candidates, distance in ((heavy, _LEAST_HEAVY), (read, _LEAST_READ), (light, _LEAST_LIGHT)):
         for cls in candidates:
-            if cls in graph.roots or not all(_may_separate(graph, i) for i in members[cls]):
+            own = [graph.operations[i] for i in members[cls]]
+            if cls in graph.roots or any(o.is_view or o.has_parts for o in own):
                 continue
             before = _below(inputs, inputs[cls], set())
             size = sum(len(members[c]) for c in before)
@@ -104,9 +107,7 @@ def _required(graph: FusionGraph) -> list[int]:
     required = required_classes(core)
     if required is None:
         return []
-    needed = 0
-    for root in core.roots:
-        needed |= required[root]
+    needed = required_by(required, core.roots)
     number: list[int] = [operations[core.parts[members[0]]] for members in core.nodes]
     return [graph.owner[i] for n, i in enumerate(number) if needed >> n & 1 and i >= 0]
 
@@ -119,25 +120,7 @@ def _inputs(graph: FusionGraph) -> list[list[int]]:
 def _below(inputs: Sequence[Sequence[int]], starts: Iterable[int], stops: set[int]) -> set[int]:
     """``starts`` and the classes that they are computed from, what only ``stops`` are computed from left out. ``inputs``: for
     each class those that it is computed from."""
-    found = set(starts)
-    stack = list(found)
-    while stack:
-        cls = stack.pop()
-        if cls not in stops:
-            for c in inputs[cls]:
-                if c not in found:
-                    found.add(c)
-                    stack.append(c)
-    return found
-
-
-def _is_heavy(graph: FusionGraph, target: Target, operations: Sequence[int]) -> bool:
-    return all(graph.operations[i].kind.value not in target.recompute for i in operations)
-
-
-def _may_separate(graph: FusionGraph, index: int) -> bool:
-    operation = graph.operations[index]
-    return not (operation.is_view or operation.has_parts)
+    return reached(starts, lambda c: inputs[c] if c not in stops else ())
 
 
 def _may_be_shared(graph: FusionGraph, target: Target, index: int) -> bool:

@@ -7,13 +7,15 @@ as their kernels reach into blocks above only, where their operators are such th
 may also compute the value inside, from smaller ones.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.blocks.separators import Separated
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import Effort, ExtractionProblem, extract
+from eqsat.fusion.graph import FusionGraph
+from eqsat.ir.order import reached
 
 _MOST_STEPS = 500_000
 """Seconds for the least that a kernel reads for one value."""
@@ -22,49 +24,34 @@ _MOST_STEPS = 500_000
 def prices_of_shared(parts: Separated, target: Target, rates: Rates) -> dict[int, float]:
     """Shared class -> least price of the bytes that a kernel reads for having it, by itself or by what it is computed from. No
     two of these classes are computed from a common one inside kernels, so that a kernel that reads several pays for each."""
-    accepts = frozenset[str]().union(*(s.accepts for t in target.templates for s in t.stages))
+    accepts = frozenset[str]().union(*(t.accepts() for t in target.templates))
+    graph = parts.graph
+    inner = [[i for i in members if graph.operations[i].fits(accepts)] for members in graph.members]
     found: dict[int, float] = {}
     seen: set[int] = set()
-    for cls in sorted(parts.shared, key=lambda c: (-parts.graph.bytes[c], c)):
-        inside = _inside(parts, cls, accepts)
+    for cls in sorted(parts.shared, key=lambda c: (-graph.bytes[c], c)):
+        # What a kernel may read instead of computing the class, or what that is computed from; itself, too.
+        inside = reached((cls,), lambda c: (below for i in inner[c] for below in graph.operations[i].inputs))
         if seen.isdisjoint(inside):
-            price = _least(parts, cls, inside, accepts, rates)
+            costs = {c: rates.byte * graph.bytes[c] for c in sorted(inside)}
+            price = least_read(graph, cls, costs, [i for c in costs for i in inner[c]], _MOST_STEPS)
             if price > 0:
                 found[cls] = price
                 seen |= inside
     return found
 
 
-def _inside(parts: Separated, cls: int, accepts: frozenset[str]) -> set[int]:
-    """The classes that a kernel may read instead of computing ``cls``, or what that is computed from; itself, too."""
-    graph = parts.graph
-    found = {cls}
-    stack = [cls]
-    while stack:
-        for index in graph.members[stack.pop()]:
-            operation = graph.operations[index]
-            if operation.is_view or accepts & operation.labels:
-                new = set(operation.inputs) - found
-                found |= new
-                stack += new
-    return found
-
-
-def _least(parts: Separated, cls: int, inside: Collection[int], accepts: frozenset[str], rates: Rates) -> float:
-    graph = parts.graph
-    number = {c: n for n, c in enumerate(sorted(inside))}
-    owner = list(range(len(number)))
-    children: list[tuple[int, ...]] = [() for _ in owner]
-    cost = [rates.byte * graph.bytes[c] for c in number]
-    for c, n in number.items():
-        for index in graph.members[c]:
-            operation = graph.operations[index]
-            if operation.is_view or accepts & operation.labels:
-                owner.append(n)
-                children.append(tuple(number[i] for i in operation.inputs))
-                cost.append(0.0)
-    problem = ExtractionProblem(len(number), owner, children, cost, (number[cls],))
+def least_read(
+    graph: FusionGraph, cls: int, costs: Mapping[int, float], operations: Sequence[int], most_steps: int
+) -> float:
+    """Least that a kernel pays for having a class, which it reads, or computes by ``operations``; infinite if it cannot.
+    ``costs``: what it pays for reading each of all classes in question."""
+    number = {c: n for n, c in enumerate(costs)}
+    owner = [*number.values(), *(number[graph.owner[i]] for i in operations)]
+    children = [*(() for _ in number), *(tuple(number[c] for c in graph.operations[i].inputs) for i in operations)]
+    prices = [*costs.values(), *(0.0 for _ in operations)]
+    problem = ExtractionProblem(len(number), owner, children, prices, (number[cls],))
     try:
-        return extract(problem, effort=Effort(_MOST_STEPS)).lower_bound
+        return extract(problem, effort=Effort(most_steps)).lower_bound
     except EqsatError:
-        return 0.0
+        return float("inf")

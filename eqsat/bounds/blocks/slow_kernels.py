@@ -17,6 +17,7 @@ from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.fusion.graph import FusionGraph
 from eqsat.ir.operator import Kind
+from eqsat.ir.order import reached
 
 
 def is_slow(graph: FusionGraph, index: int, target: Target, rates: Rates) -> bool:
@@ -32,24 +33,17 @@ def around(graph: FusionGraph, users: Sequence[Sequence[int]], index: int, targe
         for own in (s for s in template.stages if s.required and s.accepts & labels):
             others = (s for s in template.stages if s is not own or not s.once)
             accepts = accepts.union(*(s.accepts for s in others))
-    found = {index}
-    stack = [index]
-    while stack:
-        for user in users[graph.owner[stack.pop()]]:
-            if user not in found and _fits(graph, user, accepts):
-                found.add(user)
-                stack.append(user)
-    return _with_operands(graph, found, accepts)
+    return _with_operands(graph, _with_users(graph, users, index, accepts), accepts)
 
 
 def before(graph: FusionGraph, index: int, target: Target) -> set[int]:
     """Operations that kernels that ``index`` opens may compute for it, and more; itself, too."""
     accepts = frozenset[str]()
-    for template in target.templates:
-        first = next((k for k, s in enumerate(template.stages) if s.required), -1)
+    for template in (t for t in target.templates if t.is_anchored):
+        first = template.required[0]
         stage = template.stages[first]
-        if template.is_anchored and stage.accepts & graph.operations[index].labels and not stage.entry:
-            accepts = accepts.union(*(s.accepts for s in template.stages[:first]))
+        if stage.accepts & graph.operations[index].labels and not stage.entry:
+            accepts |= template.accepts(slice(first))
     return _with_operands(graph, {index}, accepts)
 
 
@@ -60,20 +54,11 @@ def behind_in_single(graph: FusionGraph, users: Sequence[Sequence[int]], index: 
     """
     accepts = frozenset[str]()
     for template in target.templates:
-        required = [k for k, s in enumerate(template.stages) if s.required]
+        required = template.required
         alone = len(required) == 1 and template.is_anchored and not template.several
         if alone and template.stages[required[0]].accepts & graph.operations[index].labels:
-            accepts = accepts.union(*(s.accepts for s in template.stages[required[0] :]))
-    if not accepts:
-        return set()
-    found = {graph.owner[index]}
-    stack = list(found)
-    while stack:
-        for user in users[stack.pop()]:
-            if graph.owner[user] not in found and _fits(graph, user, accepts):
-                found.add(graph.owner[user])
-                stack.append(graph.owner[user])
-    return found
+            accepts |= template.accepts(slice(required[0], None))
+    return {graph.owner[i] for i in _with_users(graph, users, index, accepts)} if accepts else set()
 
 
 def held_across(
@@ -84,34 +69,16 @@ def held_across(
     found = {graph.owner[i] for i in around(graph, users, index, target)}
     if needed is None:
         return found
-    found.difference_update(needed, _behind(graph, users, index))
+    behind = reached((graph.owner[index],), lambda c: (graph.owner[i] for i in users[c]))
+    found.difference_update(needed, behind)
     return found.union(graph.owner[i] for i in before(graph, index, target) if i != index)
 
 
-def _behind(graph: FusionGraph, users: Sequence[Sequence[int]], index: int) -> set[int]:
-    """The classes that may be computed from an operation."""
-    found = {graph.owner[index]}
-    stack = [graph.owner[index]]
-    while stack:
-        for user in users[stack.pop()]:
-            own = graph.owner[user]
-            if own not in found:
-                found.add(own)
-                stack.append(own)
-    return found
-
-
-def _fits(graph: FusionGraph, index: int, accepts: frozenset[str]) -> bool:
-    return graph.operations[index].is_view or bool(accepts & graph.operations[index].labels)
+def _with_users(graph: FusionGraph, users: Sequence[Sequence[int]], index: int, accepts: frozenset[str]) -> set[int]:
+    """An operation and those that read what it computes, and so on, as far as they are views or ``accepts`` says."""
+    return reached((index,), lambda i: (u for u in users[graph.owner[i]] if graph.operations[u].fits(accepts)))
 
 
 def _with_operands(graph: FusionGraph, operations: Collection[int], accepts: frozenset[str]) -> set[int]:
-    """Operations and those that compute what they read, and so on, as far as ``accepts`` says."""
-    found = set(operations)
-    stack = list(found)
-    while stack:
-        for i in (i for c in graph.operations[stack.pop()].inputs for i in graph.members[c]):
-            if i not in found and _fits(graph, i, accepts):
-                found.add(i)
-                stack.append(i)
-    return found
+    """Operations and those that compute what they read, and so on, as far as they are views or ``accepts`` says."""
+    return reached(operations, lambda i: (o for o in graph.operands(i) if graph.operations[o].fits(accepts)))

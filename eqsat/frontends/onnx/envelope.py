@@ -51,8 +51,11 @@ class Envelope:
     path: Path | None = None
 
 
+def envelope_of(graph: Graph, opset: int = OPSET) -> Envelope:
+    """The envelope of a graph; of one that comes from no file an empty one, of this opset."""
+    return graph.envelope if isinstance(graph.envelope, Envelope) else Envelope(opset)
+
+
 def with_defaults(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """``feeds``, and for inputs that are not among them the values that they have by default."""
-    if not isinstance(graph.envelope, Envelope):
-        return feeds
-    return {**{n: c.numpy() for n, c in graph.envelope.defaults.items() if n in graph.inputs}, **feeds}
+    return {**{n: c.numpy() for n, c in envelope_of(graph).defaults.items() if n in graph.inputs}, **feeds}
