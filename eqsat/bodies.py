@@ -10,7 +10,7 @@ from eqsat.backends.onnx_form import choose_form, in_form
 from eqsat.backends.onnx_nodes import write_body
 from eqsat.errors import EqsatError, VerificationError
 from eqsat.exactness import Exactness
-from eqsat.ir.constants import Constant, same_bits
+from eqsat.ir.constants import Constant, same_constant
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
 from eqsat.lower.program import Kernel, Program
 from eqsat.options import Options
@@ -97,8 +97,7 @@ def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple
         with_bodies(node, lambda body, names, node=node: _optimised(node, body, names, graph, within, optimise, found))
         for node in graph.nodes
     ]
-    constants = MappingProxyType({**graph.constants, **found.handed})
-    return replace(graph.with_nodes(nodes), constants=constants).pruned(), found
+    return graph.with_nodes(nodes, constants=found.handed).pruned(), found
 
 
 def judged(program: Program, bodies: Bodies) -> Program:
@@ -180,7 +179,7 @@ def _placed(
         theirs = outer.constants.get(names[name])
         if mine is None or theirs is None:
             return mine is None and name in read
-        return name in read and _equal(mine, theirs)
+        return name in read and same_constant(mine, theirs)
 
     captures = tuple(c for c in body.captures if is_captured(c))
     inputs = tuple(v for v in graph.inputs if v not in names or v in captures)
@@ -211,7 +210,7 @@ def _handed(
     for name, constant in sorted(graph.constants.items()):
         if constant.bytes < HANDED_BYTES or name in captures or name in graph.outputs:
             continue
-        equal = next((n for n, c in handed.items() if n not in taken and _equal(c, constant)), None)
+        equal = next((n for n, c in handed.items() if n not in taken and same_constant(c, constant)), None)
         moved[name] = equal or fresh_name(name, taken | handed.keys())
         handed[moved[name]] = constant
     return moved
@@ -222,7 +221,3 @@ def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     nodes = (replace(node, inputs=tuple(names.get(v, v) for v in node.inputs)) for node in graph.nodes)
     constants = {names.get(k, k): c for k, c in graph.constants.items()}
     return replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
-
-
-def _equal(a: Constant, b: Constant) -> bool:
-    return a is b or (a.type == b.type and same_bits(a.numpy(), b.numpy()))

@@ -28,6 +28,10 @@ Progress = Callable[[str, str], None]
 """Called with (stage, detail) as the work proceeds."""
 
 
+def silent(stage: str, detail: str) -> None:
+    """Progress that nobody watches."""
+
+
 @dataclass(frozen=True)
 class Growth:
     """What saturation made of a graph. ``kept``: the graph with the values to keep as outputs; ``annotated``: the same with

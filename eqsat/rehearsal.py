@@ -19,7 +19,7 @@ from typing import Any
 
 from eqsat.egraph.saturate import StopReason
 from eqsat.extraction import Extraction
-from eqsat.growth import Growth, Progress, RuleScope, grow, timed
+from eqsat.growth import Growth, Progress, RuleScope, grow, silent, timed
 from eqsat.ir.graph import Graph
 from eqsat.ir.parts import part_of_every_kind
 from eqsat.options import Options
@@ -85,7 +85,7 @@ def _rehearse(graph: Graph, options: Options, scope: RuleScope, notify: Progress
         return Rehearsal()
     notify("rehearse", f"{len(part.nodes)} of {len(graph.nodes)} operators")
     options = replace(options, keep=())
-    growth = grow(part, options, scope, _silent)
+    growth = grow(part, options, scope, silent)
     if growth.saturation.stop_reason is not StopReason.SATURATED:
         return Rehearsal()
     best = cheapest(growth)
@@ -105,7 +105,3 @@ def _of_no_use(growth: Growth, best: Extraction) -> tuple[str, ...]:
     kept |= {rule.name for rule in growth.rules if rule.structure or rule.family == "user"}
     kept |= {rule.name for rule in growth.rules if isinstance(rule, GroupRule) and not matches[rule.name]}
     return tuple(rule.name for rule in growth.rules if rule.name not in kept)
-
-
-def _silent(stage: str, detail: str) -> None:
-    """Progress of a part, which nobody watches."""

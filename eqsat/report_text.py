@@ -36,7 +36,7 @@ def summary(report: Report) -> str:
         ("operators", _operators(report) + f"; kernels {_kernels(report)}" + (f"; {found}" if found else "")),
         ("cost", f"{_cost(report)}, {_distance(report)}"),
         ("measured", of_engines(report.engine)) if report.engine else ("predicted", _predicted(report)),
-        ("needs", "; ".join(filter(None, (of_needs(report.needs), _withheld(report))))),
+        ("needs", _needs(report)),
         ("not fused", in_short(_missed(report))),
         ("untouched", of_untouched(report.opaque)),
         ("note", "; ".join(_remarks(report))),
@@ -63,7 +63,7 @@ def details(report: Report) -> str:
     optional = {
         "predicted": _predicted(report),
         "measured": of_engines(report.engine),
-        "needs": "; ".join(filter(None, (of_needs(report.needs), _withheld(report)))),
+        "needs": _needs(report),
         "note": _counted(report),
         "placement": of_placement(report.placement),
         "bodies": of_bodies(report.bodies),
@@ -84,12 +84,16 @@ def details(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _withheld(report: Report) -> str:
-    listed = ", ".join(f"{op} ({opset})" for op, opset in report.withheld.items())
+def _needs(report: Report) -> str:
+    """What the file needs, and what it could be with other needs."""
+    parts = [needs] if (needs := of_needs(report.needs)) else []
     if report.passed_opset:
         opset, cost = int(report.passed_opset["opset"]), report.passed_opset["cost"]
-        return f"with --opset {opset}, for older readers, the cost is {number(cost)} {report.cost_unit}"
-    return f"withheld {listed}: of a newer opset than the file may have (--for onnxruntime, --opset)" if listed else ""
+        parts.append(f"with --opset {opset}, for older readers, the cost is {number(cost)} {report.cost_unit}")
+    elif report.withheld:
+        listed = ", ".join(f"{op} ({opset})" for op, opset in report.withheld.items())
+        parts.append(f"withheld {listed}: of a newer opset than the file may have (--for onnxruntime, --opset)")
+    return "; ".join(parts)
 
 
 def _line(label: str, text: str) -> str:

@@ -17,10 +17,10 @@ from eqsat.commands.common import (
     Verbose,
     check_writable,
     errors,
-    print_report,
     progress,
+    show,
 )
-from eqsat.commands.named_values import parse_dims, parse_sizes
+from eqsat.commands.named_values import parse_dims, parse_names, parse_sizes
 from eqsat.errors import OptionError
 
 
@@ -57,14 +57,14 @@ def compare(
 
     eqsat compare bert.onnx --cost kernels,roofline --target tensorrt-like,onnxruntime-cpu --plot bert.png
     """
-    with errors():
+    with errors(json_path):
         from eqsat.comparison import compare as run_comparison
         from eqsat.comparison import pareto as run_pareto
         from eqsat.comparison.picture import NoPictureError
 
         if plot is not None:
             check_writable(plot)
-        costs, targets = _names("--cost", cost), _names("--target", target)
+        costs, targets = parse_names("--cost", cost), parse_names("--target", target)
         if pareto and len(targets) > 1:
             raise OptionError(f"--pareto takes one target, not {len(targets)}: {', '.join(targets)}")
         with progress(quiet, verbose) as notify:
@@ -82,16 +82,9 @@ def compare(
                 found = run_pareto(model, target=targets[0], **options)
             else:
                 found = run_comparison(model, cost=costs, target=targets, **options)
-        print_report(found, json_path, quiet)
+        show(found.to_dict(), found, json_path, quiet)
         if plot is not None:
             try:
                 found.plot(plot)
             except NoPictureError as error:
                 print(f"eqsat: {error}", file=sys.stderr)
-
-
-def _names(option: str, given: str) -> list[str]:
-    names = [name for name in given.split(",") if name]
-    if not names:
-        raise OptionError(f"{option} {given!r} names nothing; expected NAME or NAME,NAME,...")
-    return names

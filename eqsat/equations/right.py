@@ -135,6 +135,8 @@ class _Terms:
                 return self.value(e)
             case ast.IfExp(test, body, orelse):
                 return ast.IfExp(self.value(test), self.term(body), self.term(orelse))
+            case ast.Subscript(ast.Name(), _):
+                raise self._text.error(e, "only an operator has outputs to choose from")
             case ast.Subscript(inner, index):
                 return _call(ast.Attribute(self.term(inner), "output", ast.Load()), [index])
             case _:

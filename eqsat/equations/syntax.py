@@ -129,6 +129,8 @@ class Text:
     def number(self, e: ast.expr) -> float | int | None:
         """The number that an expression without variables is; ``None`` for any other."""
         if self.is_about(e):
+            if len(e.args) != 1:
+                raise self.error(e, "about takes one number")
             e = e.args[0]
         found = self.value(e) if _has_no_variables(e) else None
         return found if isinstance(found, (int, float)) else None

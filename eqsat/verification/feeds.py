@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,20 +42,26 @@ def random_feeds(
     return feeds
 
 
-def load_feeds(path: str | Path, graph: Graph) -> dict[str, np.ndarray]:
-    """The user's inputs from an ``.npz`` file. Raises `FeedError` if they do not fit the inputs of ``graph``."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            feeds = dict(with_defaults(graph, {name: archive[name] for name in archive.files}))
-    except (OSError, ValueError, AttributeError, EOFError) as error:
-        raise FeedError(
-            f"{path}: no readable .npz file: {str(error).splitlines()[0] if str(error) else error!r}"
-        ) from None
-    try:
+def load_feeds(given: Mapping[str, Any] | str | Path, graph: Graph) -> dict[str, Any]:
+    """The user's inputs, a mapping or an ``.npz`` file. Raises `FeedError` if they do not fit the inputs of ``graph``."""
+    if not isinstance(given, str | Path):
+        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FeedError(
+                f"feeds: expected an array by name of each input, or an .npz file, got {type(given).__name__}"
+            )
+        feeds = dict(with_defaults(graph, given))
         check_feeds(graph, feeds)
+        return feeds
+    try:
+        with zipfile.ZipFile(given):  # numpy would read other files, too, and not say what they are
+            archive = np.load(given, allow_pickle=False)
+        with archive:
+            return load_feeds({name: archive[name] for name in archive.files}, graph)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else (str(error) or repr(error))
+        raise FeedError(f"{given}: no readable .npz file, as numpy.savez writes it: {reason.splitlines()[0]}") from None
     except FeedError as error:
-        raise FeedError(f"{path}: {error}") from None
-    return feeds
+        raise FeedError(f"{given}: {error}") from None
 
 
 def _draw(

@@ -31,9 +31,9 @@ class Verification:
     kernels_unchanged: int = 0
     bytes_compared: int = 0
     levels: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    failures: tuple[str, ...] = ()
+    failures: list[str] = field(default_factory=list[str])
     wrong_kernels: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list[str])
 
     @property
     def passed(self) -> bool:
@@ -96,6 +96,6 @@ class Verification:
                 level: {key: value if math.isfinite(value) else str(value) for key, value in entry.items()}
                 for level, entry in self.levels.items()
             },
-            "failures": list(self.failures),
-            "notes": list(self.notes),
+            "failures": self.failures,
+            "notes": self.notes,
         }

@@ -130,7 +130,12 @@ def test_own_inputs(tmp_path: Path) -> None:
         with pytest.raises(FeedError, match=message):
             load_feeds(bad, graph)
     (tmp_path / "text.npz").write_text("no archive")
-    for name in ("text.npz", "absent.npz"):
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    whole = bytearray(good.read_bytes())
+    (tmp_path / "cut.npz").write_bytes(whole[:100])
+    whole[60] ^= 255
+    (tmp_path / "damaged.npz").write_bytes(whole)
+    for name in ("text.npz", "absent.npz", "array.npy", "cut.npz", "damaged.npz"):
         with pytest.raises(FeedError, match=name):
             load_feeds(tmp_path / name, graph)
 
