@@ -134,7 +134,7 @@ class Options:
     @property
     def program_target(self) -> Target:
         """What the program will run on."""
-        return self.restricted(as_target(self.target or (self.reader.target if self.reader else DEFAULT_TARGET)))
+        return self.restricted(as_target(self._asked_target))
 
     def restricted(self, target: Target) -> Target:
         """``target`` without the operators that the consumer does not read, or that the file is too old for."""
@@ -185,10 +185,13 @@ class Options:
     @property
     def _for_runtime(self) -> bool:
         """Whether all of the program runs in ONNX Runtime on the CPU, whose kernels were timed."""
-        target = self.target.name if isinstance(self.target, Target) else self.target
-        if target is None:
-            target = self.reader.target if self.reader is not None else DEFAULT_TARGET
-        return target == "onnxruntime-cpu" and self.machine is None and not self.devices
+        target = self._asked_target
+        name = target.name if isinstance(target, Target) else target
+        return name == "onnxruntime-cpu" and self.machine is None and not self.devices
+
+    @property
+    def _asked_target(self) -> str | Target:
+        return self.target or (self.reader.target if self.reader is not None else DEFAULT_TARGET)
 
     @property
     def verification(self) -> str:

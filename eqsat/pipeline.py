@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -198,13 +199,10 @@ def _missed(growth: Growth, extraction: Extraction) -> dict[str, dict[str, int]]
 def _report(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Report:
     program, selection, model = extraction.program, extraction.selection, extraction.model
     saturation, egraph = growth.saturation, growth.saturated.encoding.egraph
-    templates: dict[str, int] = {}
+    templates = Counter(kernel.template for kernel in program.kernels)
+    uses = Counter(program.constant_rules)
     for kernel in program.kernels:
-        templates[kernel.template] = templates.get(kernel.template, 0) + 1
-    uses: dict[str, int] = {}
-    for used in (*(kernel.rules for kernel in program.kernels), program.constant_rules):
-        for name in used:
-            uses[name] = uses.get(name, 0) + 1
+        uses.update(kernel.rules)
     matches = dict(saturation.matches)
     for name in (FOLD_EXACT, FOLD_INEXACT):
         matches[name] = sum(u.rule == name for u in egraph.unions)
@@ -242,14 +240,11 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
-        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items()) if m},
+        rules={n: {"matches": m, "uses": uses[n]} for n, m in sorted(matches.items()) if m},
         placement=extraction.placement,
         predicted_s_before=seconds[0],
         predicted_s_after=seconds[1],
-        work={
-            "saturation": saturation.work,
-            "extraction": vars(extraction.work),
-        },
+        work={"saturation": saturation.work, "extraction": vars(extraction.work)},
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )
 

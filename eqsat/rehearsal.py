@@ -60,7 +60,8 @@ def grow_rehearsed(
         rehearsal = _rehearse(graph, options, scope, notify, cheapest)
     if rehearsal.left_out:
         most = int(_MORE * rehearsal.enodes * len(graph.nodes) / rehearsal.operators)
-        limited = _without(rehearsal.left_out, replace(options, node_limit=min(options.node_limit, most)))
+        without = (*options.disabled_rules, *rehearsal.left_out)
+        limited = replace(options, disabled_rules=without, node_limit=min(options.node_limit, most))
         growth = grow(graph, limited, scope, notify)
         if growth.saturation.stop_reason is not StopReason.NODE_LIMIT or most >= options.node_limit:
             growth.seconds.update(seconds)
@@ -70,10 +71,6 @@ def grow_rehearsed(
     growth = grow(graph, options, scope, notify)
     growth.seconds.update(seconds)
     return growth, rehearsal
-
-
-def _without(rules: tuple[str, ...], options: Options) -> Options:
-    return replace(options, disabled_rules=(*options.disabled_rules, *rules))
 
 
 def _rehearse(graph: Graph, options: Options, scope: RuleScope, notify: Progress, cheapest: Cheapest) -> Rehearsal:

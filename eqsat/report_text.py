@@ -69,7 +69,7 @@ def details(report: Report) -> str:
         "bodies": of_bodies(report.bodies),
     }
     lines += [_line(label, text) for label, text in optional.items() if text]
-    lines += _changed_operators(report)
+    lines += [f"    {op:<24} {before:>6} -> {after}" for op, before, after in report.changed_operators()]
     lines += [_line("not fused", reason) for reason in _missed(report)]
     if report.opaque:
         lines.append(_line("untouched", of_untouched(report.opaque)))
@@ -217,16 +217,17 @@ def _missed(report: Report) -> list[str]:
 
 def _remarks(report: Report) -> list[str]:
     """What a reader of the numbers has to know, most important first."""
-    remarks = [] if report.stop_reason == "saturated" else [f"saturation ended early: {report.stop_reason}"]
-    remarks += [_LATE] if report.work.get("extraction", {}).get("late") else []
-    remarks += [_counted(report)] if report.counted_only else []
-    if report.assumed or report.sizes:
-        remarks.append(f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}")
-    remarks += [of_placement(report.placement)] if report.placement else []
-    remarks += [of_bodies(report.bodies, reasons=False)] if report.bodies else []
-    if report.memory_budget:
-        remarks.append(f"{report.peak_memory_bytes / 1e6:.1f} MB at the peak{_budget(report)}")
-    return remarks
+    priced, peak = report.assumed or report.sizes, report.peak_memory_bytes / 1e6
+    remarks = (
+        "" if report.stop_reason == "saturated" else f"saturation ended early: {report.stop_reason}",
+        _LATE if report.work.get("extraction", {}).get("late") else "",
+        _counted(report),
+        f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}" if priced else "",
+        of_placement(report.placement),
+        of_bodies(report.bodies, reasons=False),
+        f"{peak:.1f} MB at the peak{_budget(report)}" if report.memory_budget else "",
+    )
+    return [remark for remark in remarks if remark]
 
 
 def _verified_in_short(report: Report) -> str:
@@ -242,12 +243,6 @@ def _verified_in_short(report: Report) -> str:
 
 def _unverified(report: Report) -> str:
     return f"{', '.join(report.unverified_rules)}: registered without a check, and applied"
-
-
-def _changed_operators(report: Report) -> list[str]:
-    before, after = report.operators_before, report.operators_after
-    counts = [(op, before.get(op, 0), after.get(op, 0)) for op in sorted(before.keys() | after.keys())]
-    return [f"    {op:<24} {a:>6} -> {b}" for op, a, b in counts if a != b]
 
 
 def _used_rules(report: Report) -> list[str]:

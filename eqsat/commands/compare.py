@@ -11,6 +11,8 @@ from eqsat.commands.common import (
     Dims,
     Json,
     Model,
+    NodeLimit,
+    Numerics,
     Prove,
     Quiet,
     TimeLimit,
@@ -39,12 +41,12 @@ def compare(
     pareto: Annotated[
         bool, typer.Option("--pareto", help="Programs that no other beats on all of kernels, time and peak memory.")
     ] = False,
-    numerics: Annotated[str, typer.Option(help="Weakest class of rewrite allowed, as for optimize.")] = "lsb",
+    numerics: Numerics = "lsb",
     dim: Dims = None,
     assume: Assume = None,
     time_limit: TimeLimit = 600.0,
     prove: Prove = False,
-    node_limit: Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")] = 200_000,
+    node_limit: NodeLimit = 200_000,
     form: Annotated[str, typer.Option(help="Form of the model that would be written, as for optimize.")] = "flat",
     plot: Annotated[
         Path | None, typer.Option(metavar="OUT.png", help="Draw a picture; needs matplotlib, eqsat[plot].")

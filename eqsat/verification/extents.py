@@ -111,7 +111,8 @@ def _infer(
         listed = shape_value(definition, node.attributes, types, known)
         results = None if listed is None or listed.dtype == object else (listed,)
         complete = all(v is not None or not name for v, name in zip(known, node.inputs, strict=True))
-        if results is None and complete and definition.deterministic and _all_small(found):
+        small = all(t.size is not None and t.size <= _SMALL for t in found)
+        if results is None and complete and small and definition.deterministic:
             with np.errstate(all="ignore"):
                 results = tuple(np.asarray(r) for r in definition.evaluate(node.attributes, known))
     except EqsatError:
@@ -120,10 +121,6 @@ def _infer(
         return ()
     values.update((name, r) for name, r in zip(node.outputs, results or (), strict=False) if name)
     return found
-
-
-def _all_small(types: Sequence[Type]) -> bool:
-    return all(t.size is not None and t.size <= _SMALL for t in types)
 
 
 def _type(graph: Graph, types: Mapping[str, Type], value: str) -> Type:

@@ -86,7 +86,8 @@ def _draw(
         values = random.random(shape) < 0.5
     elif dtype.is_integer:
         whole = role is Role.CODE or dtype.bits < 8
-        low, high = _integer_range(dtype) if whole else (-8 if meaning.signed else 0, 8)
+        bits = dtype.bits - dtype.is_signed
+        low, high = (-(1 << bits) if dtype.is_signed else 0, 1 << bits) if whole else (-8 if meaning.signed else 0, 8)
         values = random.integers(low, high, shape)
     elif dtype in (DType.COMPLEX64, DType.COMPLEX128):
         values = random.standard_normal(shape) + 1j * random.standard_normal(shape)
@@ -100,8 +101,3 @@ def _padding_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.nda
     length = shape[-1] if shape else 1
     kept = random.integers(max(1, (length + 1) // 2), max(2, length), (*shape[:-1], 1))
     return (np.arange(length) < kept).astype(np.float64).reshape(shape)
-
-
-def _integer_range(dtype: DType) -> tuple[int, int]:
-    signed = dtype.is_signed
-    return (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if signed else (0, 1 << min(dtype.bits, 62))

@@ -133,7 +133,10 @@ class Trials:
         return found
 
     def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0) -> Trial:
-        feeds = self._overflows.least(partial(random_feeds, self.original, self.seed + draw, sizes))
+        try:
+            feeds = self._overflows.least(partial(random_feeds, self.original, self.seed + draw, sizes))
+        except MemoryError as error:
+            raise ModelError(f"its inputs do not fit into memory: {error}") from None
         return self._trial(run, feeds, sizes)
 
     def _trial(self, run: Run, feeds: Feeds, sizes: Mapping[str, int]) -> Trial:
