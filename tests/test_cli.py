@@ -467,14 +467,14 @@ def test_a_report_replaces_no_model(model: Path, tmp_path: Path) -> None:
 
 
 def test_names_and_extents_beyond_all_limits_are_one_line(model: Path, tmp_path: Path) -> None:
-    for option in (
-        ["-o", tmp_path / ("a" * 300)],
-        ["--dim", f"batch={10**20}"],
-        ["--dim", f"batch={10**17}"],
-        ["--seed", -1],
+    for option, status in (
+        (["-o", tmp_path / ("a" * 300)], 2),
+        (["--dim", f"batch={10**20}"], 2),
+        (["--dim", f"batch={10**17}"], 3),  # no memory holds such inputs, to compare on
+        (["--seed", -1], 2),
     ):
         done = _eqsat("optimize", model, *option)
-        assert done.returncode == 2
+        assert done.returncode == status
         assert "Traceback" not in done.stderr
 
 
