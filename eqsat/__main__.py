@@ -2,19 +2,18 @@
 
 import gc
 import sys
-from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Entry point of the ``eqsat`` command."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         # Names are the user's: what a terminal, or a pipe on Windows, has no letter for is spelled out, as in errors.
         reconfigure(errors="backslashreplace")
     try:
-        from eqsat.cli import main as run
+        from eqsat.cli import app
 
-        run()
+        app()
     except KeyboardInterrupt:
         print("eqsat: interrupted; nothing was written", file=sys.stderr)
         sys.exit(130)

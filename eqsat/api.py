@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from eqsat.frontends import load, resolve
-from eqsat.growth import Progress
+from eqsat.growth import Progress, silent
 from eqsat.options import AllOptions, Options, takes_options
 from eqsat.pipeline import optimize
 
@@ -54,14 +54,10 @@ def verify(
     they differ. Raises `ModelError` for a model that cannot be read or has other inputs or outputs than the first, `FeedError`
     for feeds that do not fit.
     """
-    from eqsat.verification import load_feeds, verify_models
+    from eqsat.verification import verify_models
 
-    original, candidate = resolve(original), resolve(candidate)
-    given = None
-    if feeds:
-        graph = load(original)
-        given = [load_feeds(f, graph) if isinstance(f, str | Path) else f for f in feeds]
-    return verify_models(original, candidate, runs=runs, seed=seed, feeds=given)
+    Options.of({"verification_runs": runs, "seed": seed})
+    return verify_models(resolve(original), resolve(candidate), runs=runs, seed=seed, feeds=feeds)
 
 
 @takes_options(AllOptions)
@@ -94,7 +90,7 @@ def bench(
     protocol.check()
     check_levels(levels)
     chosen = Options.of({"verify": False, **options})
-    notify: Progress = progress or (lambda stage, detail: None)
+    notify = progress or silent
     given: dict[str, Any] = {"protocol": protocol, "levels": levels, "progress": notify}
     if engines is not None or precision != "f32":
         from eqsat.speed.engines import race
@@ -141,5 +137,5 @@ def fastest(
     from eqsat.speed.contest import Protocol
     from eqsat.speed.engines import fastest as run
 
-    notify: Progress = progress or (lambda stage, detail: None)
-    return run(source, Options.of(options), engines, protocol=Protocol(runs, processes, threads), progress=notify)
+    protocol = Protocol(runs, processes, threads)
+    return run(source, Options.of(options), engines, protocol=protocol, progress=progress or silent)

@@ -10,11 +10,11 @@ from eqsat.backends.onnx_form import choose_form, in_form
 from eqsat.backends.onnx_nodes import write_body
 from eqsat.errors import EqsatError, VerificationError
 from eqsat.exactness import Exactness
-from eqsat.ir.constants import Constant, same_bits
+from eqsat.ir.constants import Constant, same_constant
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
 from eqsat.lower.program import Kernel, Program
 from eqsat.options import Options
-from eqsat.report import Report
+from eqsat.report import Report, add_counts
 
 HANDED_BYTES = 1 << 12
 """Constants of so many bytes that rules make in a body belong to the graph around it, where branches share equal ones."""
@@ -36,6 +36,7 @@ class Bodies:
     operators_before: int = 0
     operators_after: int = 0
     enodes: int = 0
+    seconds: float = 0.0
     exactness: Exactness = Exactness.EXACT
     changed: dict[bytes, tuple[Exactness, tuple[str, ...]]] = field(default_factory=dict[bytes, Any])
     rules: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
@@ -65,6 +66,7 @@ class Bodies:
         self.count += 1 + inner.get("count", 0)
         self.optimised += inner.get("optimised", 0)
         self.operators_before += sum(report.operators_before.values()) + inner.get("operators_before", 0)
+        self.seconds += sum(report.seconds.get(stage, 0.0) for stage in ("saturate", "extract"))
         self.enodes += report.enodes + inner.get("enodes", 0)
         self.verdicts.update(inner.get("verdicts", {}))
         self.left_out += report.left_out
@@ -76,7 +78,7 @@ class Bodies:
 def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
     """``graph`` with the bodies of its control flow optimised; a body that gains nothing, or cannot be read, stays as it is.
 
-    Together they may take the e-nodes of ``options``. Raises `VerificationError` for a body that computes
+    Together they may take the e-nodes and seconds of ``options``. Raises `VerificationError` for a body that computes
     something else.
     """
     found = Bodies()
@@ -97,8 +99,7 @@ def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple
         with_bodies(node, lambda body, names, node=node: _optimised(node, body, names, graph, within, optimise, found))
         for node in graph.nodes
     ]
-    constants = MappingProxyType({**graph.constants, **found.handed})
-    return replace(graph.with_nodes(nodes), constants=constants).pruned(), found
+    return graph.with_nodes(nodes, constants=found.handed).pruned(), found
 
 
 def judged(program: Program, bodies: Bodies) -> Program:
@@ -124,39 +125,32 @@ def _optimised(
     found: Bodies,
 ) -> tuple[Subgraph, tuple[str, ...]]:
     """The body, and the outer values it captures."""
-    left = replace(options, node_limit=options.node_limit - found.enodes)
     if body.graph is None:
         return _kept(body, names, body.unread, found)
-    if left.node_limit <= 0:
-        return _kept(body, names, "the limit of e-nodes is used up", found)
+    nodes, seconds = options.node_limit - found.enodes, options.time_limit_s - found.seconds
+    if nodes <= 0 or seconds <= 0:
+        return _kept(body, names, f"the limit {'of e-nodes' if nodes <= 0 else 'in seconds'} is used up", found)
+    captured = dict(zip(body.captures, names, strict=True))
     try:
-        program, report = optimise(body.graph, left)
+        program, report = optimise(body.graph, replace(options, node_limit=nodes, time_limit_s=seconds))
         found.add(report)
         gains = report.cost_after < report.cost_before or report.bodies.get("optimised", 0)
-        new = (
-            _placed(body, dict(zip(body.captures, names, strict=True)), program, outer, options.file_form, found.handed)
-            if gains
-            else None
-        )
+        new = _placed(body, captured, program, outer, options.file_form, found.handed) if gains else None
     except VerificationError as error:
         raise VerificationError(
             f"body {body.graph.name!r} of {node.op} {node.name or node.outputs[0]!r}: {error}"
         ) from None
     except EqsatError as error:
         return _kept(body, names, str(error), found)
+    left, inner = ("operators_after", report.operators_after) if new else ("operators_before", report.operators_before)
+    found.operators_after += sum(inner.values()) + report.bodies.get(left, 0)
     if new is None:
-        found.operators_after += sum(report.operators_before.values()) + report.bodies.get("operators_before", 0)
         return body, names
-    found.operators_after += sum(report.operators_after.values()) + report.bodies.get("operators_after", 0)
     found.optimised += 1
     found.exactness = max(found.exactness, program.exactness)
     used = {name: counts for name, counts in report.rules.items() if counts["uses"]}
     found.changed[new.proto] = (program.exactness, tuple(sorted(used)))
-    for name, counts in report.rules.items():
-        total = found.rules.setdefault(name, {"matches": 0, "uses": 0})
-        for key, number in counts.items():
-            total[key] += number
-    captured = dict(zip(body.captures, names, strict=True))
+    add_counts(found.rules, report.rules)
     return new, tuple(captured.get(c, c) for c in new.captures)
 
 
@@ -180,7 +174,7 @@ def _placed(
         theirs = outer.constants.get(names[name])
         if mine is None or theirs is None:
             return mine is None and name in read
-        return name in read and _equal(mine, theirs)
+        return name in read and same_constant(mine, theirs)
 
     captures = tuple(c for c in body.captures if is_captured(c))
     inputs = tuple(v for v in graph.inputs if v not in names or v in captures)
@@ -211,7 +205,7 @@ def _handed(
     for name, constant in sorted(graph.constants.items()):
         if constant.bytes < HANDED_BYTES or name in captures or name in graph.outputs:
             continue
-        equal = next((n for n, c in handed.items() if n not in taken and _equal(c, constant)), None)
+        equal = next((n for n, c in handed.items() if n not in taken and same_constant(c, constant)), None)
         moved[name] = equal or fresh_name(name, taken | handed.keys())
         handed[moved[name]] = constant
     return moved
@@ -222,7 +216,3 @@ def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     nodes = (replace(node, inputs=tuple(names.get(v, v) for v in node.inputs)) for node in graph.nodes)
     constants = {names.get(k, k): c for k, c in graph.constants.items()}
     return replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
-
-
-def _equal(a: Constant, b: Constant) -> bool:
-    return a is b or (a.type == b.type and same_bits(a.numpy(), b.numpy()))

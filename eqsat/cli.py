@@ -1,9 +1,8 @@
 """The command line: ``eqsat optimize | verify | inspect | extract``, and the commands of `eqsat.commands`."""
 
-import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -30,16 +29,15 @@ from eqsat.commands.common import (
     TargetName,
     TimeLimit,
     Verify,
-    check_json,
     check_writable,
     errors,
     fail_unless_run,
     load_rule_files,
-    print_report,
     progress,
-    write_json,
+    show,
 )
 from eqsat.commands.named_values import parse_devices, parse_dims, parse_sizes
+from eqsat.errors import OptionError
 
 COMMANDS = ("listings", "bench", "calibrate", "compare", "explain")
 """Modules of `eqsat.commands` that add commands, in the order of the help."""
@@ -132,15 +130,18 @@ def optimize(
 
     eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
     """
-    with errors():
+    with errors(json_path):
         from eqsat.api import optimize_for
         from eqsat.options import check_form
 
         if form is not None:
             check_form(form)
+        if no_verify and (verify == "full" or inputs):
+            raise OptionError(
+                f"--no-verify and {'--inputs' if inputs else '--verify full'} exclude each other; give one"
+            )
         if output is not None:
             check_writable(output, model, overwrite=overwrite)
-        check_json(json_path)
         load_rule_files(rules)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
         with progress(quiet, verbose, stages=True) as notify:
@@ -174,8 +175,9 @@ def optimize(
             if output is not None:
                 notify("save", str(output))
                 result.save(output)
-        print_report(result.report, json_path, quiet, details=verbose)
-        found = result.report.verification
+        report = result.report
+        show(report.to_dict(), report.details() if verbose else report, json_path, quiet)
+        found = report.verification
         written = f"not verified, though {output} is written" if output else "not verified"
         fail_unless_run(found.get("verdict"), found.get("notes", ()), written)
 
@@ -194,14 +196,11 @@ def verify(
 
     The tolerance is the first model's own sensitivity to single roundings, measured.
     """
-    with errors():
+    with errors(json_path):
         from eqsat.api import verify as run
 
         verification = run(original, candidate, runs=runs, seed=seed, feeds=inputs)
-        data = verification.to_dict()
-        write_json(data, json_path)
-        if not quiet and json_path != "-":
-            print(verification)
+        show(verification.to_dict(), verification, json_path, quiet)
         if verification.verdict == "failed":
             raise typer.Exit(1)
         fail_unless_run(verification.verdict, verification.notes, "not compared")
@@ -217,11 +216,12 @@ def inspect(
     quiet: Quiet = False,
 ) -> None:
     """Show operators, kernels, work and bytes of MODEL, and what the optimiser will not touch, and why."""
-    with errors():
+    with errors(json_path):
         from eqsat.api import inspect as run
 
         load_rule_files(rules)
-        print_report(run(model, parse_dims(dim), nodes=nodes), json_path, quiet)
+        found = run(model, parse_dims(dim), nodes=nodes)
+        show(found.to_dict(), found, json_path, quiet)
 
 
 @app.command()
@@ -238,7 +238,7 @@ def extract(
     quiet: Quiet = False,
 ) -> None:
     """Find the cheapest DAG in an e-graph, with a proven lower bound."""
-    with errors():
+    with errors(json_path):
         from eqsat.extract import Effort
         from eqsat.extract import extract as run
         from eqsat.extract.gym import read_gym
@@ -254,26 +254,13 @@ def extract(
             "method": result.method,
             "nodes": [graph.node_names[node] for node in result.choice.values()],
         }
-        write_json(data, json_path)
-        if not quiet and json_path != "-":
-            proved = "proved optimal" if result.optimal else f"gap {100 * result.gap:.2f} %"
-            print(f"{egraph}: cost {result.cost:.10g}, lower bound {result.lower_bound:.10g}, {proved}")
-            print(f"  {len(result.choice)} e-nodes, method {result.method}, {result.seconds:.3f} s")
+        proved = "proved optimal" if result.optimal else f"gap {100 * result.gap:.2f} %"
+        text = (
+            f"{egraph}: cost {result.cost:.10g}, lower bound {result.lower_bound:.10g}, {proved}\n"
+            f"  {len(result.choice)} e-nodes, method {result.method}, {result.seconds:.3f} s"
+        )
+        show(data, text, json_path, quiet)
 
 
 for _name in COMMANDS:
     import_module(f"eqsat.commands.{_name}").register(app)
-
-
-def main() -> NoReturn:
-    """Entry point of the ``eqsat`` command."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        print("eqsat: interrupted; nothing was written", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -112,19 +112,6 @@ def finite(*names: str) -> Condition:
     return Condition(f"{' * '.join(names)} finite", holds, hints=tuple(Hint(n, constant=True) for n in names))
 
 
-def nonzero(*names: str) -> Condition:
-    """No element of the values is zero: a product with zero is equal to too many others."""
-
-    def holds(m: Match) -> bool:
-        for name in names:
-            low, high = m[name].interval
-            if not (low > 0 or high < 0) and not m[name].value.all():
-                return False
-        return True
-
-    return Condition(f"{', '.join(names)} nonzero", holds, hints=tuple(Hint(n, constant=True) for n in names))
-
-
 def same_type(name: str) -> Condition:
     """The result has the element type and, provably, the shape of the value bound to ``name``."""
     return Condition(
@@ -207,27 +194,3 @@ def between(name: str, low: float = -math.inf, high: float = math.inf) -> Condit
 
     bounds = [f"at least {low:g}"] * (low != -math.inf) + [f"at most {high:g}"] * (high != math.inf)
     return Condition(f"{name} {' and '.join(bounds)}", holds, hints=(Hint(name, low=low, high=high),))
-
-
-__all__ = [
-    "WorthwhileWords",
-    "about",
-    "another_value",
-    "between",
-    "condition",
-    "constant",
-    "dtype_in",
-    "every_element",
-    "finite",
-    "floating",
-    "is_known",
-    "kernels",
-    "nonzero",
-    "number",
-    "one_element",
-    "same_type",
-    "signed",
-    "single_or_half",
-    "varies",
-    "worthwhile",
-]

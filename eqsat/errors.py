@@ -14,7 +14,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 def choices(name: object, known: Iterable[str]) -> str:
     """The end of a message about a name that is none of ``known``: the one most like it, and all of them."""
     known = list(known)
-    return f"{nearest(name, known)}choose one of {', '.join(known)}"
+    return f"{nearest(name, known)}choose one of {', '.join(known)}" if known else "there are none"
 
 
 class EqsatError(Exception):

@@ -28,6 +28,10 @@ Progress = Callable[[str, str], None]
 """Called with (stage, detail) as the work proceeds."""
 
 
+def silent(stage: str, detail: str) -> None:
+    """Progress that nobody watches."""
+
+
 @dataclass(frozen=True)
 class Growth:
     """What saturation made of a graph. ``kept``: the graph with the values to keep as outputs; ``annotated``: the same with
@@ -95,7 +99,8 @@ def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, mac
         )
     with timed(seconds, "analyse"):
         snapshot = take_snapshot(encoding.egraph)
-    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.file_form, options.reader)
+    classes = {r.name: r.exactness for r in rules} | {FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
+    saturated = Saturated(encoding, snapshot, classes, scope.domains, options.file_form, options.reader)
     return Growth(kept, annotated, saturated, saturation, rules, seconds)
 
 
@@ -129,8 +134,3 @@ def timed(seconds: dict[str, float], stage: str) -> Generator[None]:
         yield
     finally:
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
-
-
-def _classes(rules: Sequence[AnyRule]) -> dict[str, Exactness]:
-    classes = {r.name: r.exactness for r in rules}
-    return {**classes, FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}

@@ -12,16 +12,11 @@ if TYPE_CHECKING:
 
 def report_table(report: Report) -> str:
     """Before and after, side by side: operators, kernels, cost, and each operator whose number has changed."""
-    before, after = report.operators_before, report.operators_after
     rows: list[tuple[Any, ...]] = [
-        ("operators", sum(before.values()), sum(after.values())),
+        ("operators", sum(report.operators_before.values()), sum(report.operators_after.values())),
         ("kernels", report.kernels_before, report.kernels_after),
         (f"cost, {report.cost_unit}", f"{report.cost_before:.6g}", f"{report.cost_after:.6g}"),
-    ]
-    rows += [
-        (op, before.get(op, 0), after.get(op, 0))
-        for op in sorted(before.keys() | after.keys())
-        if before.get(op, 0) != after.get(op, 0)
+        *report.changed_operators(),
     ]
     verified = report.verification.get("verdict", "not run")
     caption = f"{report.model}: target {report.target}, cost {report.cost_model}, numerics {report.numerics}"

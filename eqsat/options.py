@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from inspect import Parameter, cleandoc, signature
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -15,9 +16,11 @@ from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel, Rates
 from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError, choices
+from eqsat.exactness import Exactness
 from eqsat.extract import STEPS_PER_SECOND, Effort, WorkDone
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import Assumed
+from eqsat.ir.types import is_sequence
 
 if TYPE_CHECKING:
     from eqsat.placement import Machine
@@ -108,6 +111,8 @@ class Options:
         for name in given:
             if name not in known:
                 raise OptionError(f"option {name!r} does not exist; {choices(name, known)}")
+        if "numerics" in given:
+            given = {**given, "numerics": Exactness.parse(given["numerics"]).label}
         found = Options(**given)
         found.check()
         return found
@@ -115,8 +120,9 @@ class Options:
     @property
     def reader(self) -> Consumer | None:
         """What will read the file, if that was said: by name, or by a form that only it has."""
-        name = self.consumer or (self.form if self.form in ("openvino", "tensorrt") else None)
-        return None if name is None else find_consumer(name)
+        if self.consumer is None:
+            return find_consumer(self.form) if self.form in ("openvino", "tensorrt") else None
+        return find_consumer(self.consumer)
 
     @property
     def file_form(self) -> str:
@@ -128,7 +134,7 @@ class Options:
     @property
     def program_target(self) -> Target:
         """What the program will run on."""
-        return self.restricted(as_target(self.target or (self.reader.target if self.reader else DEFAULT_TARGET)))
+        return self.restricted(as_target(self._asked_target))
 
     def restricted(self, target: Target) -> Target:
         """``target`` without the operators that the consumer does not read, or that the file is too old for."""
@@ -179,10 +185,13 @@ class Options:
     @property
     def _for_runtime(self) -> bool:
         """Whether all of the program runs in ONNX Runtime on the CPU, whose kernels were timed."""
-        target = self.target.name if isinstance(self.target, Target) else self.target
-        if target is None:
-            target = self.reader.target if self.reader is not None else DEFAULT_TARGET
-        return target == "onnxruntime-cpu" and self.machine is None and not self.devices
+        target = self._asked_target
+        name = target.name if isinstance(target, Target) else target
+        return name == "onnxruntime-cpu" and self.machine is None and not self.devices
+
+    @property
+    def _asked_target(self) -> str | Target:
+        return self.target or (self.reader.target if self.reader is not None else DEFAULT_TARGET)
 
     @property
     def verification(self) -> str:
@@ -200,10 +209,19 @@ class Options:
         """Raises `OptionError` for a value out of range."""
         for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
             value = getattr(self, name)
-            if value is not None and not value > 0:  # as NaN is not
-                raise OptionError(f"{name} is {value}; it must be positive")
-        if self.seed < 0:
-            raise OptionError(f"seed is {self.seed}; it must not be negative")
+            unlimited = value is None and name.endswith("_bytes")
+            if not unlimited and not (isinstance(value, int | float | np.number) and value > 0):  # as NaN is not
+                raise OptionError(f"{name} is {value!r}; it must be a positive number")
+        if not isinstance(self.seed, Integral) or self.seed < 0:
+            raise OptionError(f"seed is {self.seed!r}; it must be a whole number that is not negative")
+        for name in ("only_rules", "disabled_rules", "keep"):
+            value = getattr(self, name)
+            if isinstance(value, str) or (value is None and name != "only_rules"):
+                raise OptionError(f"{name} is {value!r}; expected a list of names")
+        for name, extent in self.assume.items():
+            ends = (extent, extent) if isinstance(extent, int) else extent
+            if not (is_sequence(ends) and len(ends) == 2 and all(isinstance(end, int) for end in ends)):
+                raise OptionError(f"assume: {name} = {extent!r}: expected a whole number, or the least and the largest")
         ranges = [name for name, extent in self.assume.items() if not isinstance(extent, int)]
         for name in ("memory_budget_bytes", "machine", "devices"):
             if ranges and getattr(self, name):

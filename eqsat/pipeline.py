@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from eqsat.extract import WorkDone
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
 from eqsat.fusion import operator_works, price_works
-from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, timed
+from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, silent, timed
 from eqsat.ir.graph import Graph, bodies_of
 from eqsat.ir.nominal import assuming, sizes_within
 from eqsat.ir.operator import Kind, kind_of
@@ -54,7 +55,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     found that fits in ``memory_budget_bytes``.
     """
     chosen = Options.of(options)
-    notify = progress or _silent
+    notify = progress or silent
     seconds: dict[str, float] = {}
     with collector_off(), timed(seconds, "load"):
         notify("load", "")
@@ -195,20 +196,13 @@ def _missed(growth: Growth, extraction: Extraction) -> dict[str, dict[str, int]]
     return why_unfused(egraph, growth.rules, chosen, lambda h: writable(egraph.nodes[h].key, input_types(egraph, h)))
 
 
-def _silent(stage: str, detail: str) -> None:
-    """Progress that nobody watches."""
-
-
 def _report(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Report:
     program, selection, model = extraction.program, extraction.selection, extraction.model
     saturation, egraph = growth.saturation, growth.saturated.encoding.egraph
-    templates: dict[str, int] = {}
+    templates = Counter(kernel.template for kernel in program.kernels)
+    uses = Counter(program.constant_rules)
     for kernel in program.kernels:
-        templates[kernel.template] = templates.get(kernel.template, 0) + 1
-    uses: dict[str, int] = {}
-    for used in (*(kernel.rules for kernel in program.kernels), program.constant_rules):
-        for name in used:
-            uses[name] = uses.get(name, 0) + 1
+        uses.update(kernel.rules)
     matches = dict(saturation.matches)
     for name in (FOLD_EXACT, FOLD_INEXACT):
         matches[name] = sum(u.rule == name for u in egraph.unions)
@@ -246,14 +240,11 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
-        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items()) if m},
+        rules={n: {"matches": m, "uses": uses[n]} for n, m in sorted(matches.items()) if m},
         placement=extraction.placement,
         predicted_s_before=seconds[0],
         predicted_s_after=seconds[1],
-        work={
-            "saturation": saturation.work,
-            "extraction": vars(extraction.work),
-        },
+        work={"saturation": saturation.work, "extraction": vars(extraction.work)},
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )
 
@@ -271,23 +262,18 @@ def _predicted(graph: Graph, extraction: Extraction) -> tuple[float | None, floa
 
 def _verify(result: Result, source: Any, options: Options, notify: Progress) -> Verification:
     """What was found, which the report says, too."""
-    from eqsat.verification import load_feeds, verify_program
+    from eqsat.verification import verify_program
     from eqsat.verification.original import runnable
 
-    feeds = options.feeds
-    if feeds is not None:
-        graph = result.original
-        feeds = [load_feeds(f, graph) if isinstance(f, str | Path) else f for f in feeds]
     with timed(result.report.seconds, "verify"):
         notify("verify", "")
         verification = verify_program(
             result.original,
             result.program,
             original_source=runnable(source),
-            result_source=None,
             runs=options.verification_runs,
             seed=options.seed,
-            feeds=feeds,
+            feeds=options.feeds,
             quanta={rule.name: rule.quanta for rule in result.rules if rule.quanta},
             form=options.file_form,
             full=options.verification == "full",

@@ -19,7 +19,7 @@ from typing import Any
 
 from eqsat.egraph.saturate import StopReason
 from eqsat.extraction import Extraction
-from eqsat.growth import Growth, Progress, RuleScope, grow, timed
+from eqsat.growth import Growth, Progress, RuleScope, grow, silent, timed
 from eqsat.ir.graph import Graph
 from eqsat.ir.parts import part_of_every_kind
 from eqsat.options import Options
@@ -60,7 +60,8 @@ def grow_rehearsed(
         rehearsal = _rehearse(graph, options, scope, notify, cheapest)
     if rehearsal.left_out:
         most = int(_MORE * rehearsal.enodes * len(graph.nodes) / rehearsal.operators)
-        limited = _without(rehearsal.left_out, replace(options, node_limit=min(options.node_limit, most)))
+        without = (*options.disabled_rules, *rehearsal.left_out)
+        limited = replace(options, disabled_rules=without, node_limit=min(options.node_limit, most))
         growth = grow(graph, limited, scope, notify)
         if growth.saturation.stop_reason is not StopReason.NODE_LIMIT or most >= options.node_limit:
             growth.seconds.update(seconds)
@@ -72,10 +73,6 @@ def grow_rehearsed(
     return growth, rehearsal
 
 
-def _without(rules: tuple[str, ...], options: Options) -> Options:
-    return replace(options, disabled_rules=(*options.disabled_rules, *rules))
-
-
 def _rehearse(graph: Graph, options: Options, scope: RuleScope, notify: Progress, cheapest: Cheapest) -> Rehearsal:
     """What a part of ``graph`` says about rules: none to leave out where the graph hardly repeats itself."""
     if len(graph.nodes) < _LEAST:
@@ -85,7 +82,7 @@ def _rehearse(graph: Graph, options: Options, scope: RuleScope, notify: Progress
         return Rehearsal()
     notify("rehearse", f"{len(part.nodes)} of {len(graph.nodes)} operators")
     options = replace(options, keep=())
-    growth = grow(part, options, scope, _silent)
+    growth = grow(part, options, scope, silent)
     if growth.saturation.stop_reason is not StopReason.SATURATED:
         return Rehearsal()
     best = cheapest(growth)
@@ -105,7 +102,3 @@ def _of_no_use(growth: Growth, best: Extraction) -> tuple[str, ...]:
     kept |= {rule.name for rule in growth.rules if rule.structure or rule.family == "user"}
     kept |= {rule.name for rule in growth.rules if isinstance(rule, GroupRule) and not matches[rule.name]}
     return tuple(rule.name for rule in growth.rules if rule.name not in kept)
-
-
-def _silent(stage: str, detail: str) -> None:
-    """Progress of a part, which nobody watches."""

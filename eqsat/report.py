@@ -1,32 +1,31 @@
 """The report of an optimisation: a stable dictionary, text for a terminal, a table for a notebook."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.ir.graph import Graph, bodies_of
+from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.operator import traits_of
 
 
 def recognized_structures(graph: Graph) -> dict[str, int]:
     """Structure -> number of operators of the graph that are one."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for node in graph.nodes:
-        name = traits_of(node.key, node.attributes).structure
-        if node.key == "com.microsoft::QuickGelu" and node.attributes.get("alpha") == 1.0:
-            name = traits_of("Swish").structure
-        if name:
-            counts[name] = counts.get(name, 0) + 1
-    return dict(sorted(counts.items()))
+        is_swish = node.key == "com.microsoft::QuickGelu" and node.attributes.get("alpha") == 1.0
+        counts[traits_of("Swish" if is_swish else node.key, node.attributes).structure] += 1
+    return {name: count for name, count in sorted(counts.items()) if name}
 
 
 def opaque_counts(graph: Graph) -> dict[str, int]:
     """Operator type -> number of nodes that the optimiser passes through untouched; those whose bodies it reads are not."""
-    counts: dict[str, int] = {}
-    for node in graph.nodes:
-        if node.opaque and (not (bodies := bodies_of(node.attributes)) or any(b.graph is None for b in bodies)):
-            counts[node.key] = counts.get(node.key, 0) + 1
-    return dict(sorted(counts.items()))
+
+    def is_read(node: Node) -> bool:
+        bodies = bodies_of(node.attributes)
+        return bool(bodies) and all(body.graph is not None for body in bodies)
+
+    return dict(sorted(Counter(n.key for n in graph.nodes if n.opaque and not is_read(n)).items()))
 
 
 def constant_bytes(graph: Graph, captured: Collection[str] = ()) -> int:
@@ -34,6 +33,13 @@ def constant_bytes(graph: Graph, captured: Collection[str] = ()) -> int:
     own = sum({id(c): c.bytes for name, c in graph.constants.items() if name not in captured}.values())
     bodies = (body for node in graph.nodes for body in bodies_of(node.attributes))
     return own + sum(constant_bytes(b.graph, b.captures) for b in bodies if b.graph is not None)
+
+
+def add_counts(total: dict[str, dict[str, int]], more: Mapping[str, Mapping[str, int]]) -> None:
+    """Adds matches and uses of rules, by name, to those of others."""
+    for name, counts in more.items():
+        known = total.get(name, {})
+        total[name] = {key: known.get(key, 0) + number for key, number in counts.items()}
 
 
 @dataclass
@@ -105,10 +111,13 @@ class Report:
     def add_bodies(self, bodies: dict[str, Any], rules: Mapping[str, Mapping[str, int]]) -> None:
         """Takes note of the bodies of control flow, and of the rules used in them."""
         self.bodies = bodies
-        for name, counts in rules.items():
-            total = self.rules.setdefault(name, {"matches": 0, "uses": 0})
-            for key, number in counts.items():
-                total[key] += number
+        add_counts(self.rules, rules)
+
+    def changed_operators(self) -> list[tuple[str, int, int]]:
+        """The operators whose number has changed, with the numbers before and after."""
+        before, after = self.operators_before, self.operators_after
+        counts = ((op, before.get(op, 0), after.get(op, 0)) for op in sorted(before.keys() | after.keys()))
+        return [(op, was, now) for op, was, now in counts if was != now]
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON data."""

@@ -99,10 +99,10 @@ def of_verification(data: Mapping[str, Any]) -> str:
     text = str(data.get("verdict", "not run"))
     if text == "not run":
         text += ": nothing is known about the result, because"
-    if data.get("runs"):
-        text += f" in {data['runs']} runs"
-    if data.get("kernels_checked"):
-        text += f", {data['kernels_checked']} kernels checked one by one"
+    if runs := data.get("runs"):
+        text += f" in {runs} run{'s' * (runs != 1)}"
+    if kernels := data.get("kernels_checked"):
+        text += f", {kernels} kernel{'s' * (kernels != 1)} checked one by one"
     errors = [
         o for o in data.get("outputs", {}).values() if isinstance(o["max_rel_error"], float) and o["max_rel_error"]
     ]

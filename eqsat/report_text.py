@@ -36,7 +36,7 @@ def summary(report: Report) -> str:
         ("operators", _operators(report) + f"; kernels {_kernels(report)}" + (f"; {found}" if found else "")),
         ("cost", f"{_cost(report)}, {_distance(report)}"),
         ("measured", of_engines(report.engine)) if report.engine else ("predicted", _predicted(report)),
-        ("needs", "; ".join(filter(None, (of_needs(report.needs), _withheld(report))))),
+        ("needs", _needs(report)),
         ("not fused", in_short(_missed(report))),
         ("untouched", of_untouched(report.opaque)),
         ("note", "; ".join(_remarks(report))),
@@ -63,13 +63,13 @@ def details(report: Report) -> str:
     optional = {
         "predicted": _predicted(report),
         "measured": of_engines(report.engine),
-        "needs": "; ".join(filter(None, (of_needs(report.needs), _withheld(report)))),
+        "needs": _needs(report),
         "note": _counted(report),
         "placement": of_placement(report.placement),
         "bodies": of_bodies(report.bodies),
     }
     lines += [_line(label, text) for label, text in optional.items() if text]
-    lines += _changed_operators(report)
+    lines += [f"    {op:<24} {before:>6} -> {after}" for op, before, after in report.changed_operators()]
     lines += [_line("not fused", reason) for reason in _missed(report)]
     if report.opaque:
         lines.append(_line("untouched", of_untouched(report.opaque)))
@@ -84,12 +84,16 @@ def details(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _withheld(report: Report) -> str:
-    listed = ", ".join(f"{op} ({opset})" for op, opset in report.withheld.items())
+def _needs(report: Report) -> str:
+    """What the file needs, and what it could be with other needs."""
+    parts = [needs] if (needs := of_needs(report.needs)) else []
     if report.passed_opset:
         opset, cost = int(report.passed_opset["opset"]), report.passed_opset["cost"]
-        return f"with --opset {opset}, for older readers, the cost is {number(cost)} {report.cost_unit}"
-    return f"withheld {listed}: of a newer opset than the file may have (--for onnxruntime, --opset)" if listed else ""
+        parts.append(f"with --opset {opset}, for older readers, the cost is {number(cost)} {report.cost_unit}")
+    elif report.withheld:
+        listed = ", ".join(f"{op} ({opset})" for op, opset in report.withheld.items())
+        parts.append(f"withheld {listed}: of a newer opset than the file may have (--for onnxruntime, --opset)")
+    return "; ".join(parts)
 
 
 def _line(label: str, text: str) -> str:
@@ -213,16 +217,17 @@ def _missed(report: Report) -> list[str]:
 
 def _remarks(report: Report) -> list[str]:
     """What a reader of the numbers has to know, most important first."""
-    remarks = [] if report.stop_reason == "saturated" else [f"saturation ended early: {report.stop_reason}"]
-    remarks += [_LATE] if report.work.get("extraction", {}).get("late") else []
-    remarks += [_counted(report)] if report.counted_only else []
-    if report.assumed or report.sizes:
-        remarks.append(f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}")
-    remarks += [of_placement(report.placement)] if report.placement else []
-    remarks += [of_bodies(report.bodies, reasons=False)] if report.bodies else []
-    if report.memory_budget:
-        remarks.append(f"{report.peak_memory_bytes / 1e6:.1f} MB at the peak{_budget(report)}")
-    return remarks
+    priced, peak = report.assumed or report.sizes, report.peak_memory_bytes / 1e6
+    remarks = (
+        "" if report.stop_reason == "saturated" else f"saturation ended early: {report.stop_reason}",
+        _LATE if report.work.get("extraction", {}).get("late") else "",
+        _counted(report),
+        f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}" if priced else "",
+        of_placement(report.placement),
+        of_bodies(report.bodies, reasons=False),
+        f"{peak:.1f} MB at the peak{_budget(report)}" if report.memory_budget else "",
+    )
+    return [remark for remark in remarks if remark]
 
 
 def _verified_in_short(report: Report) -> str:
@@ -238,12 +243,6 @@ def _verified_in_short(report: Report) -> str:
 
 def _unverified(report: Report) -> str:
     return f"{', '.join(report.unverified_rules)}: registered without a check, and applied"
-
-
-def _changed_operators(report: Report) -> list[str]:
-    before, after = report.operators_before, report.operators_after
-    counts = [(op, before.get(op, 0), after.get(op, 0)) for op in sorted(before.keys() | after.keys())]
-    return [f"    {op:<24} {a:>6} -> {b}" for op, a, b in counts if a != b]
 
 
 def _used_rules(report: Report) -> list[str]:

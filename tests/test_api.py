@@ -71,6 +71,37 @@ def test_help_shows_every_option_with_its_default_and_meaning(function: Any) -> 
         assert f"``{name}``" in function.__doc__, name
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("seed", "a"),
+        ("seed", 1.5),
+        ("time_limit_s", None),
+        ("node_limit", "many"),
+        ("only_rules", "remove_identity"),
+        ("disabled_rules", None),
+        ("keep", "y"),
+        ("opset", "17"),
+        ("assume", {"n": "2"}),
+        ("assume", {"n": (1, 2, 3)}),
+    ],
+)
+def test_a_value_of_another_kind_is_an_error_that_names_the_option(option: str, value: Any) -> None:
+    with pytest.raises(eqsat.OptionError, match=f"^{option}"):
+        Options.of({option: value})
+
+
+def test_numerics_may_be_a_class(graph: eqsat.Graph) -> None:
+    given: dict[str, Any] = {"numerics": eqsat.Exactness.EXACT}
+    assert eqsat.optimize(graph, verify=False, **given).report.numerics == "exact"
+
+
+@pytest.mark.parametrize("given", [{"runs": 0}, {"seed": -1}])
+def test_models_are_compared_in_one_run_at_least(given: dict[str, Any], graph: eqsat.Graph) -> None:
+    with pytest.raises(eqsat.OptionError):
+        eqsat.verify(graph, graph, **given)
+
+
 def test_misspelt_options_name_the_nearest_one(graph: eqsat.Graph) -> None:
     wrong: dict[str, Any] = {"numeric": "exact"}
     for function in (eqsat.optimize, eqsat.compare, eqsat.pareto, eqsat.explain):

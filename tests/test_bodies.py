@@ -404,8 +404,10 @@ def test_values_to_keep_and_limits(tmp_path: Path) -> None:
     result = eqsat.optimize(source, keep=["x"])
     assert result.program.graph.outputs == ("y", "x")
     assert result.report.bodies["optimised"] == 2
-    spent = eqsat.optimize(source, node_limit=1)
-    assert sum(n for reason, n in spent.report.bodies["kept"].items() if "limit of e-nodes" in reason) == 1
+    limits: dict[str, dict[str, Any]] = {"of e-nodes": {"node_limit": 1}, "in seconds": {"time_limit_s": 1e-6}}
+    for what, limit in limits.items():
+        spent = eqsat.optimize(source, **limit)
+        assert sum(n for reason, n in spent.report.bodies["kept"].items() if what in reason) == 1
 
 
 def test_a_wrong_body_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,8 +151,9 @@ def test_group_rule_says_what_it_looked_at() -> None:
     ("options", "message"),
     [
         ({"rule": "no_such_rule"}, "rule 'no_such_rule' does not exist"),
-        ({"near": "yy"}, "no node or value 'yy'; did you mean y"),
+        ({"near": "yy"}, "no node or value 'yy'; did you mean 'y'"),
         ({"rule": "fold_scale_into_matmul", "numerics": "exact"}, "took no part: it is of class rounding"),
+        ({"rule": "spell_out_mish"}, "took no part: it spells out Mish, for targets that have no kernel"),
     ],
 )
 def test_what_does_not_exist_is_one_clear_error(options: dict[str, Any], message: str) -> None:

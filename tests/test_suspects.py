@@ -101,7 +101,7 @@ def test_rules_that_alone_are_allowed_are_not_left_out() -> None:
 def test_where_no_kernel_is_wrong_a_stronger_class_is_tried() -> None:
     result = eqsat.optimize(_graph(), form="flat", cost="kernels")
     assert result.report.exactness == "rounding"
-    found = Verification("failed", failures=("level 'all': output 'y'",))
+    found = Verification("failed", failures=["level 'all': output 'y'"])
     wrong = suspects(result, found, Options(), 1)
     assert wrong == Suspects((), "exact", "level 'all': output 'y'")
     assert wrong is not None

@@ -242,8 +242,8 @@ def newest_opset() -> int:
 
 def check_opset(opset: int | None) -> None:
     """Raises `OptionError` for an opset that nothing can be written at."""
-    if opset is not None and not OLDEST <= opset <= OPSET:
-        raise OptionError(f"opset is {opset}; it must be from {OLDEST} to {OPSET}")
+    if opset is not None and not (isinstance(opset, int) and OLDEST <= opset <= OPSET):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"opset is {opset!r}; it must be from {OLDEST} to {OPSET}")
 
 
 def limit_file(graph: Graph, opset: int | None, reader: Consumer | None) -> Graph:

@@ -21,12 +21,11 @@ from eqsat.commands.common import (
     Seed,
     TargetName,
     Verbose,
-    check_json,
     errors,
     progress,
-    write_json,
+    show,
 )
-from eqsat.commands.named_values import parse_dims
+from eqsat.commands.named_values import parse_dims, parse_names
 
 
 def register(app: typer.Typer) -> None:
@@ -68,21 +67,14 @@ def bench(
     Contestants take turns in several processes, those of one engine in processes of their own; ratios are of medians. The outputs
     of each are compared with those of MODEL in ONNX Runtime without optimisation. Nothing else should run on the machine.
     """
-    with errors():
+    with errors(json_path):
         from eqsat.api import bench as run
 
-        check_json(json_path)
         with progress(quiet, verbose) as notify:
             found = run(
-                model, *(others or ()), engines=engines, precision=precision, levels=_names(levels), runs=runs,
+                model, *(others or ()), engines=engines, precision=precision, levels=parse_names("--levels", levels), runs=runs,
                 processes=processes, threads=threads, profile=profile, progress=notify, consumer=consumer, opset=opset,
                 target=target, cost=cost, numerics=numerics,
                 dims=parse_dims(dim), form=form, seed=seed, feeds=inputs or None,
             )  # fmt: skip
-        write_json(found.to_dict(), json_path)
-        if not quiet and json_path != "-":
-            print(found)
-
-
-def _names(listed: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))
+        show(found.to_dict(), found, json_path, quiet)

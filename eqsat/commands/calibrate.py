@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from eqsat.commands.common import Json, Quiet, check_json, check_writable, errors, say, write_json
+from eqsat.commands.common import Json, Quiet, check_writable, errors, say, show
+from eqsat.commands.named_values import parse_names
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +43,7 @@ def calibrate(
     Takes ten minutes or more for all kernels of onnxruntime-cpu, in which the machine should do nothing else, and says so before
     it starts; interrupted, it goes on where it was.
     """
-    with errors():
+    with errors(json_path):
         from eqsat.calibrate.calibration import calibrate as run
         from eqsat.calibrate.grid import grid_of
         from eqsat.calibrate.timer import Repeats
@@ -52,12 +53,11 @@ def calibrate(
             raise OptionError(f"--repeats {repeats}, --threads {threads}: both must be at least 1")
         if retries < 0:
             raise OptionError(f"--retries {retries}: must not be negative")
-        check_json(json_path)
         if database is not None:
             check_writable(database)
         cases = grid_of(target)
         if operators is not None:
-            wanted = {name for name in operators.split(",") if name}
+            wanted = set(parse_names("--operators", operators))
             unknown = wanted - {case.key for case in cases}
             if unknown:
                 raise OptionError(f"--operators: {', '.join(sorted(unknown))} not among the kernels of {target}")
@@ -67,9 +67,7 @@ def calibrate(
                 target, cases, database, how=Repeats(repeats, threads), restart=restart, progress=notify,
                 whole=operators is None, retries=retries, announce=(lambda text: None) if quiet else say,
             )  # fmt: skip
-        write_json(found.to_dict(), json_path)
-        if not quiet and json_path != "-":
-            print(found)
+        show(found.to_dict(), found, json_path, quiet)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Generator, Sequence
@@ -12,7 +13,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from eqsat.errors import EqsatError, VerificationError
+from eqsat.errors import EqsatError, OutputError, VerificationError
+from eqsat.output import check_place
 
 Json = Annotated[
     str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
@@ -137,11 +139,15 @@ MachineFile = Annotated[
 
 
 @contextmanager
-def errors() -> Generator[None]:
-    """One line and the right exit status for everything a user can cause; one line for a warning, too."""
+def errors(json_path: str | None = None) -> Generator[None]:
+    """One line and the right exit status for everything a user can cause; one line for a warning, too.
+
+    That the JSON report cannot be written shows before the work that it is about.
+    """
     try:
         with warnings.catch_warnings():
             warnings.showwarning = say
+            check_json(json_path)
             yield
     except VerificationError as error:
         fail(f"verification failed, nothing written: {error}", 1)
@@ -206,18 +212,17 @@ def _step(stage: str, detail: str) -> str:
     return f"{stage} ({detail})" if detail else stage
 
 
-def print_report(report: Any, json_path: str | None, quiet: bool, *, details: bool = False) -> None:
-    write_json(report.to_dict(), json_path)
+def show(data: Any, text: object, json_path: str | None, quiet: bool) -> None:
+    """Writes ``data`` where it is asked for, and prints the same as ``text``."""
+    write_json(data, json_path)
     if not quiet and json_path != "-":
-        print(report.details() if details else report)
+        print(text)
 
 
 def check_json(json_path: str | None) -> None:
-    """Raises `OutputError` unless the JSON report can be written: before the work that it is about, and over no model."""
+    """Raises `OutputError` unless the JSON report can be written, over no model."""
     if json_path in (None, "-"):
         return
-    from eqsat.errors import OutputError
-
     path = Path(json_path)
     check_writable(path, device=True)
     if not path.is_file():
@@ -239,8 +244,6 @@ def write_json(data: Any, json_path: str | None) -> None:
     if json_path == "-":
         sys.stdout.write(text)
         return
-    from eqsat.errors import OutputError
-
     try:
         Path(json_path).write_text(text, "utf-8")
     except OSError as error:
@@ -261,11 +264,6 @@ def check_writable(output: Path, model: Path | None = None, *, overwrite: bool =
 
     ``device``: it may be one, or a pipe.
     """
-    import os
-
-    from eqsat.errors import OutputError
-    from eqsat.output import check_place
-
     if str(output) == "-":
         raise OutputError("-: only JSON reports are written to standard output; name a file")
     check_place(output, device=device)

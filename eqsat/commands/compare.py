@@ -11,16 +11,18 @@ from eqsat.commands.common import (
     Dims,
     Json,
     Model,
+    NodeLimit,
+    Numerics,
     Prove,
     Quiet,
     TimeLimit,
     Verbose,
     check_writable,
     errors,
-    print_report,
     progress,
+    show,
 )
-from eqsat.commands.named_values import parse_dims, parse_sizes
+from eqsat.commands.named_values import parse_dims, parse_names, parse_sizes
 from eqsat.errors import OptionError
 
 
@@ -39,12 +41,12 @@ def compare(
     pareto: Annotated[
         bool, typer.Option("--pareto", help="Programs that no other beats on all of kernels, time and peak memory.")
     ] = False,
-    numerics: Annotated[str, typer.Option(help="Weakest class of rewrite allowed, as for optimize.")] = "lsb",
+    numerics: Numerics = "lsb",
     dim: Dims = None,
     assume: Assume = None,
     time_limit: TimeLimit = 600.0,
     prove: Prove = False,
-    node_limit: Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")] = 200_000,
+    node_limit: NodeLimit = 200_000,
     form: Annotated[str, typer.Option(help="Form of the model that would be written, as for optimize.")] = "flat",
     plot: Annotated[
         Path | None, typer.Option(metavar="OUT.png", help="Draw a picture; needs matplotlib, eqsat[plot].")
@@ -57,14 +59,14 @@ def compare(
 
     eqsat compare bert.onnx --cost kernels,roofline --target tensorrt-like,onnxruntime-cpu --plot bert.png
     """
-    with errors():
+    with errors(json_path):
         from eqsat.comparison import compare as run_comparison
         from eqsat.comparison import pareto as run_pareto
         from eqsat.comparison.picture import NoPictureError
 
         if plot is not None:
             check_writable(plot)
-        costs, targets = _names("--cost", cost), _names("--target", target)
+        costs, targets = parse_names("--cost", cost), parse_names("--target", target)
         if pareto and len(targets) > 1:
             raise OptionError(f"--pareto takes one target, not {len(targets)}: {', '.join(targets)}")
         with progress(quiet, verbose) as notify:
@@ -82,16 +84,9 @@ def compare(
                 found = run_pareto(model, target=targets[0], **options)
             else:
                 found = run_comparison(model, cost=costs, target=targets, **options)
-        print_report(found, json_path, quiet)
+        show(found.to_dict(), found, json_path, quiet)
         if plot is not None:
             try:
                 found.plot(plot)
             except NoPictureError as error:
                 print(f"eqsat: {error}", file=sys.stderr)
-
-
-def _names(option: str, given: str) -> list[str]:
-    names = [name for name in given.split(",") if name]
-    if not names:
-        raise OptionError(f"{option} {given!r} names nothing; expected NAME or NAME,NAME,...")
-    return names

@@ -19,8 +19,8 @@ from eqsat.commands.common import (
     Verbose,
     errors,
     load_rule_files,
-    print_report,
     progress,
+    show,
 )
 from eqsat.commands.named_values import parse_dims
 
@@ -54,7 +54,7 @@ def explain(
 
     eqsat explain bert.onnx --rule recognise_softmax --near Softmax_12
     """
-    with errors():
+    with errors(json_path):
         from eqsat.why import explain as run
 
         load_rule_files(rules)
@@ -72,4 +72,4 @@ def explain(
                 form=form,
                 dims=parse_dims(dim),
             )
-        print_report(found, json_path, quiet)
+        show(found.to_dict(), found, json_path, quiet)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.commands.common import Json, Quiet, errors, write_json
+from eqsat.commands.common import Json, Quiet, errors, show
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def rules(
     quiet: Quiet = False,
 ) -> None:
     """List the rewrite rules: equation, conditions, exactness class, source."""
-    with errors():
+    with errors(json_path):
         import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules
         from eqsat.rewrite import find_rule, registered_rules
 
@@ -36,20 +36,18 @@ def rules(
             }
             for r in (registered_rules() if name is None else [find_rule(name)])
         ]
-        write_json(listed, json_path)
-        if quiet or json_path == "-":
-            return
+        lines: list[str] = []
         for r in listed:
-            print(f"{r['name']}  [{r['family']}, {r['exactness']}]\n    {r['equation']}")
-            if r["conditions"]:
-                print(f"    if {'; '.join(r['conditions'])}")
-            print(f"    {r['source']}")
-        print(f"{len(listed)} rules" if name is None else "\n" + cleandoc(listed[0]["description"]))
+            lines += [f"{r['name']}  [{r['family']}, {r['exactness']}]", f"    {r['equation']}"]
+            lines += [f"    if {'; '.join(r['conditions'])}"] if r["conditions"] else []
+            lines.append(f"    {r['source']}")
+        lines.append(f"{len(listed)} rules" if name is None else "\n" + cleandoc(listed[0]["description"]))
+        show(listed, "\n".join(lines), json_path, quiet)
 
 
 def targets(json_path: Json = None, quiet: Quiet = False) -> None:
     """List the targets and the cost models."""
-    with errors():
+    with errors(json_path):
         from eqsat.cost.model import cost_models
         from eqsat.cost.target import load_target, target_names
 
@@ -70,10 +68,6 @@ def targets(json_path: Json = None, quiet: Quiet = False) -> None:
                 {"name": m.name, "unit": m.unit, "description": m.description} for m in cost_models().values()
             ],
         }
-        write_json(data, json_path)
-        if quiet or json_path == "-":
-            return
-        for t in found:
-            print(f"{t.name}\n    {t.description}\n    {t.source}")
-        for m in cost_models().values():
-            print(f"cost {m.name}: {m.description}, in {m.unit}")
+        lines = [f"{t.name}\n    {t.description}\n    {t.source}" for t in found]
+        lines += [f"cost {m.name}: {m.description}, in {m.unit}" for m in cost_models().values()]
+        show(data, "\n".join(lines), json_path, quiet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from eqsat.options import Assumed
 
 
+def parse_names(option: str, given: str) -> list[str]:
+    """The names in a list separated by commas, each once. Raises `OptionError` where there are none."""
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    if not names:
+        raise OptionError(f"{option} {given!r} names nothing; expected NAME or NAME,NAME,...")
+    return names
+
+
 def parse_dims(given: list[str] | None) -> dict[str, int | str]:
     """Extents, or other names, by name, as an option that may be repeated gives them; several in one are separated by commas."""
     dims: dict[str, int | str] = {}
@@ -20,7 +29,7 @@ def parse_dims(given: list[str] | None) -> dict[str, int | str]:
         name, _, value = item.partition("=")
         if not name or not value:
             raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N, or NAME=OTHER with another name")
-        extent = int(value) if value.lstrip("-").isdigit() else value
+        extent = int(value) if _is_whole(value) else value
         _say_once("--dim", name, extent, dims)
         dims[name] = extent
     return dims
@@ -32,12 +41,16 @@ def parse_sizes(given: list[str] | None) -> dict[str, Assumed]:
     for item in (part for text in given or () for part in text.split(",")):
         name, _, value = item.partition("=")
         ends = value.split("..")
-        if not name or name[-1] in "<>!" or len(ends) > 2 or not all(end.lstrip("-").isdigit() for end in ends):
+        if not name or name[-1] in "<>!" or len(ends) > 2 or not all(map(_is_whole, ends)):
             raise OptionError(f"--assume {item!r}: expected NAME=N or NAME=LOW..HIGH with whole numbers")
         assumed = int(value) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
         _say_once("--assume", name, assumed, sizes)
         sizes[name] = assumed
     return sizes
+
+
+def _is_whole(text: str) -> bool:
+    return re.fullmatch("-?[0-9]+", text) is not None
 
 
 def _say_once(option: str, name: str, value: object, given: Mapping[str, object]) -> None:

@@ -27,7 +27,7 @@ from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import optimize
 from eqsat.result import Result
-from eqsat.verification.sensitivity import tolerance
+from eqsat.verification.reference import tolerance
 
 _PRIVATE = ("feeds", "keep", "dims", "example_inputs", "dynamic_shapes")
 """Options that name values or sizes of a model: nobody knows those of a captured graph."""

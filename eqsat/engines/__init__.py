@@ -23,6 +23,7 @@ import numpy as np
 
 from eqsat.errors import OptionError, choices
 from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import check_feeds
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.program import Kernel, Program
 
@@ -44,16 +45,9 @@ def _numpy(program: Program, precision: str) -> Run:
 
 def _onnxruntime(program: Program, precision: str) -> Run:
     from eqsat.backends.calling import load_graph
-    from eqsat.ir.interpret import check_feeds
 
-    graph = program.graph
-    session = load_graph(graph, "disable", precision=precision)
-
-    def run_session(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        check_feeds(graph, feeds)
-        return session.run(feeds, graph.outputs)
-
-    return run_session
+    session = load_graph(program.graph, "disable", precision=precision)
+    return lambda feeds: session.run(feeds, program.graph.outputs)
 
 
 def _relax(program: Program, precision: str) -> Run:
@@ -76,13 +70,10 @@ def _torch(program: Program, precision: str, *, inductor: bool = False) -> Run:
 def _openvino(program: Program, precision: str) -> Run:
     from eqsat.backends.onnx_file import to_model
     from eqsat.backends.openvino import OpenVino
-    from eqsat.ir.interpret import check_feeds
 
-    graph = program.graph
-    loaded = OpenVino(to_model(graph, form="openvino").SerializeToString(), precision=precision)
+    loaded = OpenVino(to_model(program.graph, form="openvino").SerializeToString(), precision=precision)
 
     def run_request(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        check_feeds(graph, feeds)
         loaded.feed(feeds).run()
         return loaded.outputs()
 
@@ -111,9 +102,16 @@ def load_on(program: Program | Graph, engine: str = "numpy", precision: str = "f
     Raises `OptionError` for an engine that does not exist or is not installed, or a precision that it does not have here.
     """
     if engine not in ENGINES:
-        raise OptionError(f"engine {engine!r} does not exist; choose one of {', '.join(ENGINES)}")
+        raise OptionError(f"engine {engine!r} does not exist; {choices(engine, ENGINES)}")
     check_precision(precision)
-    return ENGINES[engine](program if isinstance(program, Program) else _node_by_node(program), precision)
+    program = program if isinstance(program, Program) else _node_by_node(program)
+    run_loaded, graph = ENGINES[engine](program, precision), program.graph
+
+    def run_checked(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        check_feeds(graph, feeds)
+        return run_loaded(feeds)
+
+    return run_checked
 
 
 def check_precision(name: str) -> None:

@@ -35,7 +35,7 @@ from types import FunctionType
 from typing import Any
 
 from eqsat.equations.left import LeftSide
-from eqsat.equations.right import condition_in_words, right_side
+from eqsat.equations.right import conditions_of, right_side
 from eqsat.equations.syntax import Functions, Shorthands, Text, domains_of
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, Rule, Sample, family_of, register
@@ -94,8 +94,8 @@ def form(text: str, *where: Condition | str, shorthands: Shorthands | None = Non
     """A term of which instances are drawn, as of the left side of an equation: what a group rule holds for. It is no rule."""
     there = Text("form", text, {}, shorthands)
     side = LeftSide(there, there.in_full(there.parsed(there.text), 0))
-    asked = [condition_in_words(there, side.bound, c) if isinstance(c, str) else c for c in where]
-    return Rule("form", side.pattern, lambda m: None, (*side.conditions, *asked), Exactness.EXACT, "", "", text, text)
+    asked = (*side.conditions, *conditions_of(there, side.bound, where))
+    return Rule("form", side.pattern, lambda m: None, conditions=asked, exactness=Exactness.EXACT, equation=text)
 
 
 def named(*functions: Any) -> dict[str, Any]:
@@ -129,8 +129,7 @@ def spelled(op: str) -> str:
 
 def stated(names: str, *where: Condition | str, functions: Functions | None = None) -> tuple[Condition, ...]:
     """Conditions, in words for example, on what a group rule calls ``names``, separated by spaces."""
-    text = Text("", "", functions or {})
-    return tuple(condition_in_words(text, names.split(), c) if isinstance(c, str) else c for c in where)
+    return conditions_of(Text("", "", functions or {}), names.split(), where)
 
 
 def _rule(
@@ -145,7 +144,6 @@ def _rule(
     twice = sorted(side.bound & text.functions.keys())
     if twice:
         raise text.error(left, f"{twice[0]!r} is a function, too: give one of the two another name")
-    asked = [condition_in_words(text, side.bound, c) if isinstance(c, str) else c for c in where]
     old, new = map(text.as_written, (left, right))
     equation = f"{old} == {new}"
     introduced = next(iter(sorted(domains_of(new) - domains_of(old))), "")
@@ -154,7 +152,7 @@ def _rule(
         name=text.rule,
         pattern=side.pattern,
         build=right_side(text, side.bound, right),
-        conditions=(*side.conditions, *asked),
+        conditions=(*side.conditions, *conditions_of(text, side.bound, where)),
         equation=equation,
         doc=f"``{equation}``" + (f" where ``{read_by}`` reads it." if read_by else "."),
         attributes=side.attributes,

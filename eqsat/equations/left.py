@@ -49,7 +49,8 @@ class LeftSide:
                 return Variable(name, optional=True)
             case ast.Subscript(inner, index):
                 several = self._pattern(inner)
-                assert isinstance(several, Apply)
+                if not isinstance(several, Apply):
+                    raise self._text.error(e, "only an operator has outputs to choose from")
                 return several.output(self._text.value(index))
             case _:
                 value = self._text.number(e)

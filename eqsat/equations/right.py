@@ -22,7 +22,12 @@ def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
     return build if text.is_shipped else build.now()
 
 
-def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
+def conditions_of(text: Text, bound: Collection[str], where: Iterable[Condition | str]) -> tuple[Condition, ...]:
+    """Conditions, those in words made of what these say."""
+    return tuple(_in_words(text, bound, c) if isinstance(c, str) else c for c in where)
+
+
+def _in_words(text: Text, bound: Collection[str], words: str) -> Condition:
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
     worthwhile = isinstance(words, WorthwhileWords)
     name, _, expression = " ".join(words.split()).rpartition(": ")
@@ -135,6 +140,8 @@ class _Terms:
                 return self.value(e)
             case ast.IfExp(test, body, orelse):
                 return ast.IfExp(self.value(test), self.term(body), self.term(orelse))
+            case ast.Subscript(ast.Name(), _):
+                raise self._text.error(e, "only an operator has outputs to choose from")
             case ast.Subscript(inner, index):
                 return _call(ast.Attribute(self.term(inner), "output", ast.Load()), [index])
             case _:
@@ -185,13 +192,11 @@ class _Values(ast.NodeTransformer):
             raise self._text.error(node, f"{node.id!r} does not occur on the left side")
         return node
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
+    def visit_GeneratorExp(self, node: ast.GeneratorExp | ast.ListComp) -> ast.AST:
         self._bound |= {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
         return self.generic_visit(node)
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
-        self._bound |= {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-        return self.generic_visit(node)
+    visit_ListComp = visit_GeneratorExp
 
 
 # --- what random instances are asked for -----------------------------------------------------------------------------

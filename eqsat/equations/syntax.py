@@ -1,7 +1,6 @@
 """What both sides of an equation are written with: operators, numbers, names, and errors that say where."""
 
 import ast
-import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from eqsat.errors import RuleError
+from eqsat.errors import RuleError, nearest
 from eqsat.ir.operator import defined_operators, operator
 from eqsat.ir.schema_operator import unknown_attribute
 from eqsat.ir.types import DType
@@ -118,8 +117,8 @@ class Text:
         if operator(key) is None:
             key = _by_lower_case().get(key.lower(), key)
         if operator(key) is None:
-            near = difflib.get_close_matches(key, [*defined_operators(), *self.functions], 1, 0.6)
-            raise self.error(e, f"{key!r} is no operator" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = nearest(key, [*defined_operators(), *self.functions])
+            raise self.error(e, f"{key!r} is no operator; {near}".rstrip("; "))
         return key
 
     def is_about(self, e: ast.expr) -> TypeGuard[ast.Call]:
@@ -129,6 +128,8 @@ class Text:
     def number(self, e: ast.expr) -> float | int | None:
         """The number that an expression without variables is; ``None`` for any other."""
         if self.is_about(e):
+            if len(e.args) != 1:
+                raise self.error(e, "about takes one number")
             e = e.args[0]
         found = self.value(e) if _has_no_variables(e) else None
         return found if isinstance(found, (int, float)) else None

@@ -40,13 +40,12 @@ def to_module(graph: Graph, name: str = "Optimized") -> fx.GraphModule:
     _check_types(graph)
     root = torch.nn.Module()
     traced = fx.Graph()
-    readers = Counter(v for node in graph.nodes for v in node.inputs)
     scope = Scope(
         graph,
         root,
         fx.proxy.GraphAppendingTracer(traced),
         producers=graph.producers(),
-        readers=readers + Counter(graph.outputs),
+        readers=graph.reads(),
     )
     for value in graph.inputs:
         scope.values[value] = scope.tracer.create_proxy("placeholder", _identifier(value), (), {})

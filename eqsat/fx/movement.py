@@ -17,17 +17,13 @@ _FAR = 2**31 - 1
 # --- views
 
 
+@writes("Flatten")
 def _shaped(site: Site) -> Any:
     """The operand in the shape of the result, which its type tells."""
     shape = site.shape()
     if shape is None:
         raise Unwritten(f"its extents {site.result} are not known")
     return site.operands[0].reshape(shape)
-
-
-@writes("Flatten")
-def _flatten(site: Site) -> Any:
-    return _shaped(site)
 
 
 @writes("Squeeze")
@@ -128,7 +124,7 @@ def _concat(site: Site) -> Any:
     parts = [p for value in site.node.inputs if (p := _part(site, value, axis)) is not None]
     if len(parts) == len(site.operands) == 2 and parts[0][0] == parts[1][0]:
         value, last, first = parts[0][0], parts[0][1], parts[1][1]
-        whole = len(last) + len(first) == (getattr(site.scope.graph.type_of(value), "shape", None) or ())[axis]
+        whole = len(last) + len(first) == site.scope.shape(value)[axis]
         if whole and (first.start, first.stop) == (0, last.start):
             return site.call(torch.roll, site.scope.values[value], -last.start, axis)
     return site.call(torch.cat, site.operands, axis)
@@ -215,18 +211,15 @@ def _trilu(site: Site) -> Any:
 @writes("Shape")
 def _shape(site: Site) -> Any:
     picked = range(site.rank())[shape_range(site.node.attributes, site.rank())]
-    return _listed(site, [site.operands[0].size(i) for i in picked])
+    if not picked:
+        return site.constant(np.zeros(0, np.int64))
+    x, kind = site.operands[0], site.like()
+    return site.call(torch.stack, [site.call(torch.scalar_tensor, x.size(i), **kind) for i in picked])
 
 
 @writes("Size")
 def _size(site: Site) -> Any:
     return site.call(torch.scalar_tensor, site.operands[0].numel(), **site.like())
-
-
-def _listed(site: Site, extents: list[Any]) -> Any:
-    if not extents:
-        return site.constant(np.zeros(0, np.int64))
-    return site.call(torch.stack, [site.call(torch.scalar_tensor, e, **site.like()) for e in extents])
 
 
 @writes("Constant")

@@ -61,9 +61,19 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 """Those that take numbers on either side."""
 
+_BENT: dict[str, Callable[..., Any]] = {"Celu": F.celu, "Elu": F.elu, "LeakyRelu": F.leaky_relu}
+"""Those that are bent as much as ``alpha`` says."""
+
 WRITERS.update({name: lambda site, f=f: site.call(f, site.operands[0]) for name, f in _UNARY.items()})
 WRITERS.update({name: lambda site, f=f: site.call(f, *site.operands) for name, f in _BINARY.items()})
 WRITERS.update({name: lambda site, f=f: site.call(f, *site.scalars()) for name, f in _ARITHMETIC.items()})
+WRITERS.update(
+    {name: lambda site, f=f: site.call(f, site.operands[0], site.attr("alpha")) for name, f in _BENT.items()}
+)
+WRITERS["Cast"] = WRITERS["CastLike"] = lambda site: site.operands[0].to(site.dtype)
+WRITERS["Identity"] = lambda site: site.operands[0]
+WRITERS["Sum"] = lambda site: reduce(operator.add, site.operands)
+WRITERS["Mean"] = lambda site: WRITERS["Sum"](site) / len(site.operands)
 
 
 # --- arithmetic
@@ -111,16 +121,6 @@ def _mod(site: Site) -> Any:
 def _bit_shift(site: Site) -> Any:
     left = site.attr("direction") == "LEFT"
     return site.call(torch.bitwise_left_shift if left else torch.bitwise_right_shift, *site.operands)
-
-
-@writes("Sum")
-def _sum(site: Site) -> Any:
-    return reduce(operator.add, site.operands)
-
-
-@writes("Mean")
-def _mean(site: Site) -> Any:
-    return reduce(operator.add, site.operands) / len(site.operands)
 
 
 @writes("Max", "Min")
@@ -171,11 +171,6 @@ def _softplus(site: Site) -> Any:
     return site.call(F.softplus, site.operands[0], beta=1.0, threshold=40.0)
 
 
-@writes("LeakyRelu")
-def _leaky_relu(site: Site) -> Any:
-    return site.call(F.leaky_relu, site.operands[0], site.attr("alpha"))
-
-
 @writes("PRelu")
 def _prelu(site: Site) -> Any:
     x, slope = site.operands
@@ -195,19 +190,9 @@ def _shrink(site: Site) -> Any:
     return site.call(torch.where, x < -limit, x + bias, inner).to(site.dtype)
 
 
-@writes("Elu")
-def _elu(site: Site) -> Any:
-    return site.call(F.elu, site.operands[0], site.attr("alpha"))
-
-
-@writes("Celu")
-def _celu(site: Site) -> Any:
-    return site.call(F.celu, site.operands[0], site.attr("alpha"))
-
-
 @writes("Selu")
 def _selu(site: Site) -> Any:
-    return site.call(F.elu, site.operands[0], site.attr("alpha")) * site.attr("gamma")
+    return WRITERS["Elu"](site) * site.attr("gamma")
 
 
 @writes("HardSigmoid")
@@ -234,16 +219,6 @@ def _is_inf(site: Site) -> Any:
     if not above and not below:
         return site.call(torch.zeros_like, x, dtype=torch.bool)
     return site.call(torch.isposinf if above else torch.isneginf, x)
-
-
-@writes("Cast", "CastLike")
-def _cast(site: Site) -> Any:
-    return site.operands[0].to(site.dtype)
-
-
-@writes("Identity")
-def _identity(site: Site) -> Any:
-    return site.operands[0]
 
 
 @writes("Dropout")

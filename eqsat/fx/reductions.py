@@ -44,26 +44,17 @@ def _prod(site: Site) -> Any:
     return _over(site, site.operands[0], reduce)
 
 
-@writes("ReduceMax", "ReduceMin")
+@writes("ReduceMax", "ReduceMin", "ReduceLogSumExp")
 def _extremum(site: Site) -> Any:
-    function = torch.amax if site.node.op == "ReduceMax" else torch.amin
+    function = {"ReduceMax": torch.amax, "ReduceMin": torch.amin, "ReduceLogSumExp": torch.logsumexp}[site.node.op]
     return _over(site, site.operands[0], lambda v, axes, keep: site.call(function, v, axes, keep))
-
-
-@writes("ReduceLogSumExp")
-def _log_sum_exp(site: Site) -> Any:
-    return _over(site, site.operands[0], lambda v, axes, keep: site.call(torch.logsumexp, v, axes, keep))
 
 
 WRITERS["ReduceSum"] = lambda site: _sum(site, site.operands[0])
 WRITERS["ReduceL1"] = lambda site: _sum(site, site.call(torch.abs, site.operands[0]))
-WRITERS["ReduceL2"] = lambda site: _root(site, _sum(site, site.operands[0] * site.operands[0]))
+WRITERS["ReduceL2"] = lambda site: site.call(torch.sqrt, WRITERS["ReduceSumSquare"](site)).to(site.dtype)
 WRITERS["ReduceSumSquare"] = lambda site: _sum(site, site.operands[0] * site.operands[0])
 WRITERS["ReduceLogSum"] = lambda site: site.call(torch.log, _sum(site, site.operands[0]))
-
-
-def _root(site: Site, x: Any) -> Any:
-    return site.call(torch.sqrt, x).to(site.dtype)
 
 
 @writes("ArgMax", "ArgMin")

@@ -81,7 +81,7 @@ class Scope:
 
     def _computed(self, dim: str) -> Value | None:
         for name in self.graph.inputs:
-            shape = getattr(self.graph.type_of(name), "shape", None) or ()
+            shape = self.shape(name)
             if dim in shape:
                 return self.values[name].size(shape.index(dim))
         total: Value | None = None
@@ -97,7 +97,7 @@ class Scope:
     def _factor(self, factor: str) -> Value | None:
         called = extents.function_of(factor)
         if called is None:
-            return self.extent(factor) if any(factor in self._shape(n) for n in self.graph.inputs) else None
+            return self.extent(factor) if any(factor in self.shape(n) for n in self.graph.inputs) else None
         functions: dict[str, Any] = {"max": torch.sym_max, "min": torch.sym_min}
         function = functions.get(called[0])
         operands: list[Any] = [self.extent(d) for d in called[1]]
@@ -108,7 +108,8 @@ class Scope:
             return first // second
         return None if function is None else self.call(function, *operands)
 
-    def _shape(self, name: str) -> Sequence[Dim]:
+    def shape(self, name: str) -> Sequence[Dim]:
+        """Extents of a value, none where they are not known."""
         return getattr(self.graph.type_of(name), "shape", None) or ()
 
 

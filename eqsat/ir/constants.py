@@ -239,6 +239,11 @@ def _sample(array: np.ndarray) -> object:
     return b"".join(flat[start : start + 16].tobytes() for start in range(0, flat.size, step))
 
 
+def same_constant(a: Constant, b: Constant) -> bool:
+    """Whether two constants are of one type and equal, bit by bit."""
+    return a is b or (a.type == b.type and same_bits(a.numpy(), b.numpy()))
+
+
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays of one dtype and shape hold the same bits (so NaNs are equal and -0.0 is not 0.0)."""
     if a.dtype == object:

@@ -7,7 +7,7 @@ and an unused output are the empty string.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from eqsat.ir.types import UNKNOWN, Type
 
 if TYPE_CHECKING:
     import networkx as nx
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +226,16 @@ class Graph:
         """Value -> how often nodes read it; an output of the graph counts as read once more."""
         return Counter([*(value for node in self.nodes for value in node.inputs), *self.outputs])
 
-    def with_nodes(self, nodes: Sequence[Node]) -> Graph:
-        return replace(self, nodes=tuple(nodes))
+    def with_nodes(
+        self, nodes: Iterable[Node], types: Mapping[str, Type] = _NOTHING, constants: Mapping[str, Constant] = _NOTHING
+    ) -> Graph:
+        """With other nodes, and the types and constants of further values."""
+        return replace(
+            self,
+            nodes=tuple(nodes),
+            types=MappingProxyType({**self.types, **types}) if types else self.types,
+            constants=MappingProxyType({**self.constants, **constants}) if constants else self.constants,
+        )
 
     def pruned(self) -> Graph:
         """Without the nodes and constants on which no output depends."""

@@ -137,9 +137,7 @@ class Condition:
 def unmet(conditions: Iterable[Condition], match: Match) -> Exception | None:
     """Why the first of the conditions that does not hold does not; ``None`` where all do."""
     try:
-        for condition in conditions:
-            if not condition.holds(match):
-                return Unmet(condition.name)
+        match.check(conditions)
     except NOT_ESTABLISHED as reason:
         return reason
     return None

@@ -29,7 +29,7 @@ def rule(
     def decorate(build: RightSide) -> Rule:
         name, stated = _describe(build, family)
         _check_pattern(pattern, name)
-        return register(Rule(name, pattern, build, tuple(where), **facts | stated))
+        return register(Rule(name, pattern, build, conditions=tuple(where), **facts | stated))
 
     return decorate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
@@ -18,36 +18,45 @@ RightSide = Callable[[Match], Term | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
-    """An equation between a pattern and what ``build`` makes of a match.
+class _Stated:
+    """What every rule states.
 
-    ``name`` is unique; ``equation`` is the first line of the docstring. ``quanta``: for class LSB, how many quanta an integer
-    result may move. ``sample`` draws a random instance of the left side for the soundness test: given a sampler it returns
-    an array for each variable and the attributes of each named node, see ``rules/README.md``. ``domain``: of the operators
-    that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
-    spells out; it only runs where the target has no kernel for that. ``outside``: a domain with operators that do better; the
-    rule only runs where programs may not use them. ``unverified``: registered without the check by random instantiation;
-    reports say so. ``attributes``: those of matched nodes that have names of their own in a match. ``structure``: what users ask
-    for that the left side is; reports say why one is none.
+    ``name`` is unique; ``equation`` is the first line of the docstring. ``sample`` draws a random instance of the left side for
+    the soundness test, see ``rules/README.md``. ``domain``: of the operators that the right side introduces; the rule only runs
+    where programs may use them. ``legalizes``: the operator that the rule spells out; it only runs where the target has no
+    kernel for that. ``outside``: a domain with operators that do better; the rule only runs where programs may not use them.
+    ``unverified``: registered without the check by random instantiation; reports say so. ``structure``: what users ask for that
+    the left side looks like; reports say why one is none.
     """
 
     name: str
-    pattern: Apply
-    build: RightSide
-    conditions: tuple[Condition, ...]
+    _: KW_ONLY
     exactness: Exactness
-    family: str
-    source: str
-    equation: str
-    doc: str
-    quanta: int = 0
+    family: str = "user"
+    source: str = ""
+    equation: str = ""
+    doc: str = ""
+    conditions: tuple[Condition, ...] = ()
     sample: Sample | None = None
     domain: str = ""
     legalizes: str = ""
     outside: str = ""
     unverified: bool = False
-    attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf])
     structure: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule(_Stated):
+    """An equation between a pattern and what ``build`` makes of a match.
+
+    ``quanta``: for class LSB, how many quanta an integer result may move. ``sample``, given a sampler, returns an array for each
+    variable and the attributes of each named node. ``attributes``: those of matched nodes that have names of their own.
+    """
+
+    pattern: Apply
+    build: RightSide
+    quanta: int = field(default=0, kw_only=True)
+    attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf], kw_only=True)
 
     def __post_init__(self) -> None:
         for op in _too_wide(self.pattern):
@@ -115,33 +124,19 @@ Finder = Callable[[GroupView], Iterable[Match]]
 
 
 @dataclass(frozen=True, eq=False)
-class GroupRule:
+class GroupRule(_Stated):
     """An equation over any number of nodes at once.
 
     ``find`` finds matches in the e-graph, ``build`` makes the right side of one for which the conditions hold. Without ``find``,
     ``build`` yields pairs (existing value, term that equals it) itself, and there are no conditions. ``forms``: terms of which
-    random instances are drawn where there is no ``sample`` (`eqsat.equations.form`). ``structure``: what users ask for that the
-    matches look like; reports say why one is none. ``raises``: where the two sides have different extents the left one has no
-    value, the operator refuses its operands.
+    random instances are drawn where there is no ``sample`` (`eqsat.equations.form`). ``raises``: where the two sides have
+    different extents the left one has no value, the operator refuses its operands.
     """
 
-    name: str
     build: Callable[[Any], Any]
-    exactness: Exactness
-    family: str
-    source: str
-    equation: str
-    doc: str
-    conditions: tuple[Condition, ...] = ()
-    sample: Sample | None = None
-    domain: str = ""
-    legalizes: str = ""
-    outside: str = ""
-    unverified: bool = False
-    find: Finder | None = None
-    forms: tuple[Rule, ...] = ()
-    structure: str = ""
-    raises: bool = False
+    find: Finder | None = field(default=None, kw_only=True)
+    forms: tuple[Rule, ...] = field(default=(), kw_only=True)
+    raises: bool = field(default=False, kw_only=True)
 
     @property
     def quanta(self) -> int:

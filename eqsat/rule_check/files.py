@@ -40,7 +40,7 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
         _check_consequences(made[0])
         for key in sorted(made[1]):
             check_operator(key)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file that ends the process ends its own work, not ours
         _take_back(_registered()[0] - rules, _registered()[1] - operators)
         said = " ".join(str(error).split())
         kind = "" if isinstance(error, EqsatError) else f"{type(error).__name__}: "
@@ -70,7 +70,7 @@ def _take_back(rules: set[str], operators: set[str]) -> None:
         undefine(key)
 
 
-def _line(path: Path, error: Exception) -> str:
+def _line(path: Path, error: BaseException) -> str:
     """Where in the file an error arose."""
     if isinstance(error, SyntaxError):
         return "" if error.lineno is None else f":{error.lineno}"

@@ -95,8 +95,8 @@ def levels_of(name: str, path: Path, levels: Sequence[str] = tuple(LEVELS)) -> l
 
 
 def check_levels(names: Sequence[str]) -> None:
-    """Raises `OptionError` for a level of ONNX Runtime that does not exist."""
-    for name in names:
+    """Raises `OptionError` for a level of ONNX Runtime that does not exist, or where there is none."""
+    for name in names or ("",):
         if name not in LEVELS:
             raise OptionError(f"--levels {name!r} does not exist; {choices(name, LEVELS)}")
 

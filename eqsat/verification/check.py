@@ -10,14 +10,13 @@ from eqsat.backends.consumer import at_any_opset
 from eqsat.backends.onnx_form import written
 from eqsat.errors import EqsatError, FeedError, ModelError
 from eqsat.exactness import Exactness
-from eqsat.frontends.onnx.envelope import with_defaults
 from eqsat.ir.graph import Graph
-from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
 from eqsat.verification.compare import bytes_of
 from eqsat.verification.extents import sized
-from eqsat.verification.kernels import KernelCheck
+from eqsat.verification.feeds import load_feeds
+from eqsat.verification.kernels import KernelCheck, KernelReport
 from eqsat.verification.levels import check_levels, levels_of
 from eqsat.verification.nested import misfit
 from eqsat.verification.original import Original, Source, runnable
@@ -47,16 +46,21 @@ CUT_OFF = (
     "(--for onnxruntime-avx2 writes a program that is right here)"
 )
 
+GivenFeeds = Sequence[Feeds | str | Path] | None
+"""The user's own inputs, each by name or in an ``.npz`` file; random ones where there are none."""
+
+Model = tuple[Graph, Source]
+"""A graph, and the file or model that is run for it: the graph itself where there is none."""
+
 
 def verify_program(
     original: Graph,
     program: Program,
     *,
     original_source: Source = None,
-    result_source: str | Path | None = None,
     runs: int = 2,
     seed: int = 0,
-    feeds: Sequence[Feeds] | None = None,
+    feeds: GivenFeeds = None,
     quanta: Mapping[str, int] | None = None,
     form: str = "flat",
     full: bool = False,
@@ -64,70 +68,29 @@ def verify_program(
 ) -> Verification:
     """Checks ``program`` against ``original``, kernel by kernel and end to end, as it will be written in ``form``.
 
-    ``original_source`` and ``result_source``: the files (or model) to run; by default the graphs themselves. ``feeds``:
-    the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
+    ``original_source``: the file (or model) to run for ``original``; by default the graph itself. Random inputs, where there
+    are no ``feeds``: ``runs`` of them, with two sizes for each symbolic dimension. A program that
     relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
     rule of class ``lsb``, how many quanta it may move an integer (1 by default). Optimised by ONNX Runtime, as it will be
     run, the program has to agree up to the original's sensitivity, if ``full`` at every level and on every trial
     (`eqsat.verification.levels`). Models of more than `WEIGHT_BYTES` run only if ``full``. ``notify`` is told how far it is.
     Raises `FeedError` if ``feeds`` do not fit.
     """
-    report = Verification()
     original = at_any_opset(original)  # parts of it are run, too, and are no file that somebody asked for
-    feeds = [with_defaults(original, given) for given in feeds or ()] or None
-    for given in feeds or ():
-        check_feeds(original, given)
+    inputs = Trials(original, runs, seed, [load_feeds(given, original) for given in feeds or ()])
     mismatch = _signature_mismatch(original, program.graph)
     if mismatch:
-        return Verification(FAILED, failures=(mismatch,))
+        return Verification(FAILED, failures=[mismatch])
     if not full and (large := _too_large(original, program.graph)):
-        return Verification(NOT_RUN, notes=(large,))
+        return Verification(NOT_RUN, notes=[large])
     check = KernelCheck(original, program, quanta, notify, full=full)
-    runner = None
-    notify("inputs")
-    inputs = Trials(original, runs, seed, feeds)
-    try:
-        runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
-        chosen = inputs.run(runner.run, runner.run_with_extra)
-    except (ModelError, FeedError) as error:
-        return _not_run(runner, inputs, error)
-    formed, _ = written(program.graph, form)
-    try:
-        interpreted = runner.is_interpreted
-        result = Original(formed, result_source, stand_in=False, interpreted=interpreted).run
-    except ModelError as error:
-        return Verification(FAILED, failures=(f"the result does not load: {error}",))
-    empty, refused = taken_by(result, inputs.empty(runner.run, chosen[0], original, program.graph))
-    chosen, unlike = reproduced(original, runner.run, [*chosen, *empty])
-    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *mute_outputs(chosen), *unlike, *refused, *([CUT_OFF] if saturates(formed) else ())]
-    failures: list[str] = []
+    models = (original, original_source), (written(program.graph, form)[0], None)
     exactness = max(program.exactness, least_class(program.graph.nodes))
-    kernels = check.run(trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed, in_interpreter=interpreted)
-    chosen[0].values.clear()  # they may be many
-    result = counting(result, notify, len(trials))
-    reference = Reference(original, run, trials, seed, full=full, as_read=_as_read(runner, trials))
-    _compare_outputs(chosen, reference, result, exactness, report, failures, notes)
-    report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
-    report.bytes_compared += kernels.bytes
-    failures += kernels.failures
-    report.wrong_kernels = tuple(kernels.wrong)
-    notes += kernels.notes
-    del runner, run, result  # and their sessions
-    models = (original, original_source), (formed, result_source)
-    if not interpreted:
-        notify("levels")
-        _compare_levels(form, full, models, reference, exactness, seed, report, failures, notes)
-    return _conclude(report, with_sizes(failures, chosen), notes)
+    return _compare(*models, inputs, exactness, check, form=form, full=full, notify=notify)
 
 
 def verify_models(
-    a_source: Any,
-    b_source: Any,
-    *,
-    runs: int = 2,
-    seed: int = 0,
-    feeds: Sequence[Feeds] | None = None,
+    a_source: Any, b_source: Any, *, runs: int = 2, seed: int = 0, feeds: GivenFeeds = None
 ) -> Verification:
     """Checks whether model ``b`` computes what model ``a`` computes, up to the sensitivity of ``a``; both as `load_onnx` takes
     them, or graphs.
@@ -141,32 +104,73 @@ def verify_models(
     mismatch = _signature_mismatch(a, b)
     if mismatch:
         raise ModelError(f"{b_source if isinstance(b_source, str | Path) else b.name}: {mismatch}")
-    feeds = [with_defaults(a, given) for given in feeds or ()] or None
-    for given in feeds or ():
-        check_feeds(a, given)
-    report = Verification()
-    runner = None
-    inputs = Trials(a, runs, seed, feeds)
+    inputs = Trials(a, runs, seed, [load_feeds(given, a) for given in feeds or ()])
+    # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
+    return _compare((a, runnable(a_source)), (b, runnable(b_source)), inputs, Exactness.LSB)
+
+
+def _compare(
+    original: Model,
+    result: Model,
+    inputs: Trials,
+    exactness: Exactness,
+    check: KernelCheck | None = None,
+    *,
+    form: str = "flat",
+    full: bool = False,
+    notify: Notify = lambda detail: None,
+) -> Verification:
+    """Runs two models side by side, the second one as a program of class ``exactness``, whose kernels are compared by ``check``;
+    without it the second one is a model of which no more is known, and is run at each level on all inputs."""
+    graph, report, runner = original[0], Verification(), None
+    notify("inputs")
     try:
-        runner = Original(a, runnable(a_source))
-        chosen = inputs.run(runner.run, runner.run)
-        interpreted = runner.is_interpreted
-        other = Original(b, runnable(b_source), interpreted=interpreted)
+        extra = () if check is None else check.values_needed(sized(graph, inputs.first_shapes()))
+        runner = Original(*original, extra)
+        chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
         return _not_run(runner, inputs, error)
-    empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
-    chosen, unlike = reproduced(a, runner.run, [*chosen, *empty])
+    interpreted = runner.is_interpreted
+    try:
+        other = Original(*result, stand_in=check is None, interpreted=interpreted)
+    except ModelError as error:
+        return Verification(FAILED, failures=[f"the result does not load: {error}"])
+    empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], graph, result[0]))
+    chosen, unlike = reproduced(graph, runner.run, [*chosen, *empty])
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *other.notes, *mute_outputs(chosen), *unlike, *refused]
-    failures: list[str] = []
-    # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
-    reference = Reference(a, run, trials, seed, as_read=_as_read(runner, trials))
-    _compare_outputs(chosen, reference, other.run, Exactness.LSB, report, failures, notes)
-    del runner, run, other
+    report.notes += [*runner.notes, *other.notes, *mute_outputs(chosen), *unlike, *refused]
+    report.notes += [CUT_OFF] if saturates(result[0]) else []
+    kernels = KernelReport()
+    if check is not None:
+        kernels = check.run(
+            trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=inputs.seed, in_interpreter=interpreted
+        )
+        chosen[0].values.clear()  # they may be many
+    reference = Reference(graph, run, trials, inputs.seed, full=full, as_read=_as_read(runner, trials))
+    _compare_outputs(chosen, reference, counting(other.run, notify, len(trials)), exactness, report)
+    _take(kernels, report)
+    del runner, run, other  # and their sessions
     if not interpreted:
-        models = (a, runnable(a_source)), (b, runnable(b_source))
-        _compare_levels("flat", True, models, reference, Exactness.LSB, seed, report, failures, notes)
-    return _conclude(report, with_sizes(failures, chosen), notes)
+        notify("levels")
+        thorough = full or check is None
+        levels = levels_of(form, full=thorough)
+        found = check_levels(levels, original, result, reference, exactness, inputs.seed, full=thorough)
+        report.levels = found.errors
+        report.bytes_compared += found.bytes
+        report.failures += found.failures
+        report.notes += found.notes
+    report.failures = with_sizes(report.failures, chosen)
+    report.notes = list(dict.fromkeys(report.notes))
+    report.verdict = _verdict(report)
+    return report
+
+
+def _take(kernels: KernelReport, report: Verification) -> None:
+    report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
+    report.bytes_compared += kernels.bytes
+    report.failures += kernels.failures
+    report.wrong_kernels = tuple(kernels.wrong)
+    report.notes += kernels.notes
 
 
 def _too_large(*graphs: Graph) -> str:
@@ -187,7 +191,7 @@ def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Veri
         advice = "compare the two where the operators of the model run, or do without (--verify none)"
     else:
         reason, advice = str(error), inputs.advice()
-    return Verification(NOT_RUN, notes=(f"{reason}; {advice}",))
+    return Verification(NOT_RUN, notes=[f"{reason}; {advice}"])
 
 
 def _as_read(runner: Original, trials: Sequence[Feeds]) -> Mapping[int, Mapping[str, Any]] | None:
@@ -199,60 +203,34 @@ def _as_read(runner: Original, trials: Sequence[Feeds]) -> Mapping[int, Mapping[
 
 
 def _compare_outputs(
-    trials: Sequence[Trial],
-    reference: Reference,
-    result: Run,
-    exactness: Exactness,
-    report: Verification,
-    failures: list[str],
-    notes: list[str],
+    trials: Sequence[Trial], reference: Reference, result: Run, exactness: Exactness, report: Verification
 ) -> None:
-    for k, found in _results(result, reference.trials, report, failures):
+    for k, found in _results(result, reference.trials, report):
         for name, value in trials[k].varying.items():
             if unlike := misfit(value, found[name]):
-                failures.append(f"run {k + 1}: output {name!r}: {unlike}")
+                report.failures.append(f"run {k + 1}: output {name!r}: {unlike}")
         judged = reference.judge(k, found, exactness)
         for name, judgement in judged.items():
             report.record(name, judgement)
             if judgement.message and exactness is Exactness.LOSSY and not judgement.distance.misfit:
                 report.verdict = NOT_JUDGED
-                notes.append(f"output {name!r}: {judgement.message}, which lossy rules do not promise to keep")
+                report.notes.append(f"output {name!r}: {judgement.message}, which lossy rules do not promise to keep")
             elif judgement.message:
-                failures.append(f"run {k + 1}: output {name!r}: {judgement.message}")
-    notes += reference.notes
+                report.failures.append(f"run {k + 1}: output {name!r}: {judgement.message}")
+    report.notes += reference.notes
 
 
-def _results(
-    result: Run, trials: Sequence[Feeds], report: Verification, failures: list[str]
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _results(result: Run, trials: Sequence[Feeds], report: Verification) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number of each trial on which the result runs, and its outputs; where it does not, that is a failure."""
     for k, feeds in enumerate(trials):
         try:
             found = result(feeds)
         except EqsatError as error:
-            failures.append(f"run {k + 1}: the result fails: {error}")
+            report.failures.append(f"run {k + 1}: the result fails: {error}")
             continue
         report.runs += 1
         report.bytes_compared += sum(map(bytes_of, found.values()))
         yield k, found
-
-
-def _compare_levels(
-    form: str,
-    full: bool,
-    models: tuple[tuple[Graph, Source], tuple[Graph, Source]],
-    reference: Reference,
-    exactness: Exactness,
-    seed: int,
-    report: Verification,
-    failures: list[str],
-    notes: list[str],
-) -> None:
-    found = check_levels(levels_of(form, full=full), *models, reference, exactness, seed, full=full)
-    report.levels = found.errors
-    report.bytes_compared += found.bytes
-    failures += found.failures
-    notes += found.notes
 
 
 def _signature_mismatch(a: Graph, b: Graph) -> str:
@@ -266,15 +244,9 @@ def _signature_mismatch(a: Graph, b: Graph) -> str:
     return ""
 
 
-def _conclude(report: Verification, failures: list[str], notes: list[str]) -> Verification:
-    report.failures = tuple(failures)
-    report.notes = tuple(dict.fromkeys(notes))
-    if failures:
-        report.verdict = FAILED
-    elif report.verdict == NOT_JUDGED:
-        pass
-    elif all(entry["max_abs_error"] == 0 for entry in report.outputs.values()):
-        report.verdict = EQUAL
-    else:
-        report.verdict = WITHIN
-    return report
+def _verdict(report: Verification) -> str:
+    if report.failures:
+        return FAILED
+    if report.verdict == NOT_JUDGED:
+        return NOT_JUDGED
+    return EQUAL if all(entry["max_abs_error"] == 0 for entry in report.outputs.values()) else WITHIN

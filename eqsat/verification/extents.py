@@ -44,13 +44,8 @@ class Sized:
         known = self.type_of(value).bytes
         return UNKNOWN_BYTES if known is None else known
 
-    def size_of(self, value: str) -> int | None:
-        """Number of elements, if known."""
-        return self.type_of(value).size
-
     def type_of(self, value: str) -> Type:
-        constant = self.graph.constants.get(value)
-        return constant.type if constant is not None else self.types.get(value, UNKNOWN)
+        return _type(self.graph, self.types, value)
 
     def peak_bytes(self) -> int:
         """Most bytes of values alive at once when the nodes run in their order, constants aside."""
@@ -81,7 +76,7 @@ def sized(graph: Graph, shapes: Mapping[str, Sequence[int]], stop: int | None = 
         types[name] = declared
     values: dict[str, np.ndarray] = {}
     for i, node in enumerate(graph.nodes[:stop]):
-        operands = [_type(graph, types, v) for v in node.inputs]
+        operands = [_type(graph, types, v) if v else None for v in node.inputs]
         known = [_value(graph, values, v) for v in node.inputs]
         try:
             inferred = _infer(node, operands, known, values)
@@ -116,7 +111,8 @@ def _infer(
         listed = shape_value(definition, node.attributes, types, known)
         results = None if listed is None or listed.dtype == object else (listed,)
         complete = all(v is not None or not name for v, name in zip(known, node.inputs, strict=True))
-        if results is None and complete and definition.deterministic and _all_small(found):
+        small = all(t.size is not None and t.size <= _SMALL for t in found)
+        if results is None and complete and small and definition.deterministic:
             with np.errstate(all="ignore"):
                 results = tuple(np.asarray(r) for r in definition.evaluate(node.attributes, known))
     except EqsatError:
@@ -127,13 +123,7 @@ def _infer(
     return found
 
 
-def _all_small(types: Sequence[Type]) -> bool:
-    return all(t.size is not None and t.size <= _SMALL for t in types)
-
-
-def _type(graph: Graph, types: Mapping[str, Type], value: str) -> Type | None:
-    if not value:
-        return None
+def _type(graph: Graph, types: Mapping[str, Type], value: str) -> Type:
     constant = graph.constants.get(value)
     return constant.type if constant is not None else types.get(value, UNKNOWN)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,20 +42,26 @@ def random_feeds(
     return feeds
 
 
-def load_feeds(path: str | Path, graph: Graph) -> dict[str, np.ndarray]:
-    """The user's inputs from an ``.npz`` file. Raises `FeedError` if they do not fit the inputs of ``graph``."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            feeds = dict(with_defaults(graph, {name: archive[name] for name in archive.files}))
-    except (OSError, ValueError, AttributeError, EOFError) as error:
-        raise FeedError(
-            f"{path}: no readable .npz file: {str(error).splitlines()[0] if str(error) else error!r}"
-        ) from None
-    try:
+def load_feeds(given: Mapping[str, Any] | str | Path, graph: Graph) -> dict[str, Any]:
+    """The user's inputs, a mapping or an ``.npz`` file. Raises `FeedError` if they do not fit the inputs of ``graph``."""
+    if not isinstance(given, str | Path):
+        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FeedError(
+                f"feeds: expected an array by name of each input, or an .npz file, got {type(given).__name__}"
+            )
+        feeds = dict(with_defaults(graph, given))
         check_feeds(graph, feeds)
+        return feeds
+    try:
+        with zipfile.ZipFile(given):  # numpy would read other files, too, and not say what they are
+            archive = np.load(given, allow_pickle=False)
+        with archive:
+            return load_feeds({name: archive[name] for name in archive.files}, graph)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else (str(error) or repr(error))
+        raise FeedError(f"{given}: no readable .npz file, as numpy.savez writes it: {reason.splitlines()[0]}") from None
     except FeedError as error:
-        raise FeedError(f"{path}: {error}") from None
-    return feeds
+        raise FeedError(f"{given}: {error}") from None
 
 
 def _draw(
@@ -78,7 +86,8 @@ def _draw(
         values = random.random(shape) < 0.5
     elif dtype.is_integer:
         whole = role is Role.CODE or dtype.bits < 8
-        low, high = _integer_range(dtype) if whole else (-8 if meaning.signed else 0, 8)
+        bits = dtype.bits - dtype.is_signed
+        low, high = (-(1 << bits) if dtype.is_signed else 0, 1 << bits) if whole else (-8 if meaning.signed else 0, 8)
         values = random.integers(low, high, shape)
     elif dtype in (DType.COMPLEX64, DType.COMPLEX128):
         values = random.standard_normal(shape) + 1j * random.standard_normal(shape)
@@ -92,8 +101,3 @@ def _padding_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.nda
     length = shape[-1] if shape else 1
     kept = random.integers(max(1, (length + 1) // 2), max(2, length), (*shape[:-1], 1))
     return (np.arange(length) < kept).astype(np.float64).reshape(shape)
-
-
-def _integer_range(dtype: DType) -> tuple[int, int]:
-    signed = dtype.is_signed
-    return (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if signed else (0, 1 << min(dtype.bits, 62))

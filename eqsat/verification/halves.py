@@ -10,7 +10,6 @@ that the reference interpreter gives it, too.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 
 from eqsat.backends.onnx_form import in_form
 from eqsat.ir.graph import Attributes, Graph, Node, Subgraph
@@ -40,9 +39,7 @@ def in_single(graph: Graph) -> Graph:
         writer.write(node)
     for value in written.outputs:
         writer.read_half(value)
-    return replace(
-        written, nodes=tuple(writer.nodes), types=MappingProxyType({**written.types, **writer.types}), devices={}
-    )
+    return replace(written.with_nodes(writer.nodes, writer.types), devices={})
 
 
 class _Writer:

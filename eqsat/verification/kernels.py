@@ -125,16 +125,13 @@ class KernelCheck:
         held: set[str] = set()
         total = 0
         for region in self.regions:
-            needed = self._needed(region) - held
-            more = sum(map(sizes.bytes_of, needed))
-            if chunk and total + more > BYTE_BUDGET:
+            needed = self._needed(region)
+            if chunk and total + sum(map(sizes.bytes_of, needed - held)) > BYTE_BUDGET:
                 yield chunk
                 chunk, held, total = [], set[str](), 0
-                needed = self._needed(region)
-                more = sum(map(sizes.bytes_of, needed))
             chunk.append(region)
+            total += sum(map(sizes.bytes_of, needed - held))
             held |= needed
-            total += more
         if chunk:
             yield chunk
 

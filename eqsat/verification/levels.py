@@ -30,7 +30,7 @@ from eqsat.verification.compare import Judgement, bytes_of
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.original import Source, open_file
 from eqsat.verification.pieces import session_of
-from eqsat.verification.reference import Reference, Yardsticks
+from eqsat.verification.reference import Reference
 from eqsat.verification.unsigned import saturates
 
 Open = Callable[[str], Session]
@@ -127,14 +127,6 @@ class LevelCheck:
         else:
             self.report.failures.append(f"level {level!r}: the result fails where the original does not: {error}")
 
-    def _judge(self, found: Trials, yardsticks: Sequence[Yardsticks]) -> Judgements:
-        return {
-            (k, name): yardsticks[k][name].judge(value)
-            for k, outputs in found.items()
-            for name, value in outputs.items()
-            if name in yardsticks[k]
-        }
-
     def _outputs_up_to(self, level: str) -> Trials:
         """What the original gives at the highest level that it runs at, up to ``level``; without optimisation it does."""
         known = tuple(LEVELS)
@@ -150,7 +142,8 @@ class LevelCheck:
         """What was refused again, now that the runtime may change the result as far as it changes the original."""
         theirs = self._outputs_up_to(level)
         yardsticks = self.reference.yardsticks(max(self.exactness, Exactness.ROUNDING))
-        for (k, name), change in _refusals(self._judge(theirs, yardsticks)).items():
+        changes = {(k, name): y.judge(theirs[k][name]) for k in theirs for name, y in yardsticks[k].items()}
+        for (k, name), change in _refusals(changes).items():
             self.report.notes.append(
                 f"level {level!r}, run {k + 1}: output {name!r}: ONNX Runtime itself changes the original: {change.message}"
             )

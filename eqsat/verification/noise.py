@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, Subgraph, with_bodies
 from eqsat.ir.nominal import nominal
-from eqsat.ir.types import DType, TensorType, tensor_type
+from eqsat.ir.types import DType, TensorType, Type
 from eqsat.verification.values import rounded_floats, rounded_integers, whole_numbers
 
 MARGIN = {DType.DOUBLE: 32.0, DType.FLOAT: 32.0, DType.FLOAT16: 1.0, DType.BFLOAT16: 1.0}
@@ -122,28 +121,14 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
                 writer.scale(rename[value], value, value)
             elif value in ties:
                 writer.move(rename[value], value, value)
-    types = {**graph.types, **writer.types}
-    types.update((new, graph.type_of(old)) for old, new in (*rename.items(), *read.items()))
-    inputs = list(graph.inputs)
+    types = writer.types | {new: graph.type_of(old) for old, new in (*rename.items(), *read.items())}
     dtypes = tuple(dict.fromkeys((*(graph.type_of(v).dtype for v in floats), *bodies.float_pools)))
-    for dtype in dtypes:
-        inputs.append(_pool_name(dtype))
-        types[_pool_name(dtype)] = tensor_type(dtype, (_POOL + _SLACK,))
+    pools = {_pool_name(dtype): TensorType(dtype, (_POOL + _SLACK,)) for dtype in dtypes}
+    rate = 0.0
     if integers or bodies.ties:
-        inputs.append(_TIES)
-        types[_TIES] = tensor_type(DType.FLOAT, (_POOL + _SLACK,))
-    result = replace(
-        graph,
-        nodes=tuple(writer.nodes),
-        inputs=tuple(inputs),
-        types=MappingProxyType(types),
-        constants=MappingProxyType({**graph.constants, **writer.constants}),
-    )
-    rate = (
-        TIE_RATE[Exactness.LSB if exactness >= Exactness.LSB else Exactness.ROUNDING]
-        if integers or bodies.ties
-        else 0.0
-    )
+        pools[_TIES] = TensorType(DType.FLOAT, (_POOL + _SLACK,))
+        rate = TIE_RATE[min(exactness, Exactness.LSB)]
+    result = replace(graph.with_nodes(writer.nodes, types | pools, writer.constants), inputs=(*graph.inputs, *pools))
     return NoisyGraph(result, dtypes, rate, len(floats) + len(integers) + bodies.sites)
 
 
@@ -174,7 +159,7 @@ class _Writer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: list[Node] = []
-        self.types: dict[str, TensorType] = {}
+        self.types: dict[str, Type] = {}
         self.constants: dict[str, Constant] = {}
         self._sites = 0
 

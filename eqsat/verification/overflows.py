@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,12 +36,7 @@ def with_checks(graph: Graph) -> Graph:
             nodes.append(Node("ReduceSum", (difference,), (value + _CHECK,), Attributes({"keepdims": 0})))
             types[difference] = TensorType(DType.FLOAT16, graph.type_of(value).shape)
             checks[value + _CHECK] = TensorType(DType.FLOAT16, ())
-    return replace(
-        graph,
-        nodes=tuple(nodes),
-        outputs=(*graph.outputs, *checks),
-        types=MappingProxyType({**graph.types, **types, **checks}),
-    )
+    return replace(graph.with_nodes(nodes, types | checks), outputs=(*graph.outputs, *checks))
 
 
 def not_finite(found: Mapping[str, Any]) -> frozenset[str]:

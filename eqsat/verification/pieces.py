@@ -65,4 +65,4 @@ def with_dtypes(graph: Graph, values: Mapping[str, Any]) -> Graph:
         for name, value in values.items()
         if is_array(value) and getattr(graph.type_of(name), "dtype", None) is DType.UNDEFINED
     }
-    return replace(graph, types=MappingProxyType({**graph.types, **unknown})) if unknown else graph
+    return graph.with_nodes(graph.nodes, unknown)

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.verification.compare import Judgement, Yardstick
-from eqsat.verification.pieces import Run
+from eqsat.verification.pieces import Run, session_of
 from eqsat.verification.sensitivity import Sensitivity
 
 Yardsticks = Mapping[str, Yardstick]
@@ -113,6 +113,12 @@ class Reference:
     def notes(self) -> list[str]:
         """Why runs with noise could not take place, where that is so."""
         return [note for measure in self._measures.values() for note in measure.notes]
+
+
+def tolerance(original: Graph, feeds: Mapping[str, np.ndarray], exactness: Exactness) -> dict[str, float]:
+    """By output: the largest absolute error that a program equal to ``original`` up to ``exactness`` may show."""
+    (yardsticks,) = Reference(original, session_of(original).run, [feeds]).yardsticks(exactness)
+    return {name: 0.0 if exactness is Exactness.EXACT else y.tolerance for name, y in yardsticks.items()}
 
 
 def _judge(yardsticks: Yardsticks, found: Mapping[str, Any], exactness: Exactness) -> dict[str, Judgement]:

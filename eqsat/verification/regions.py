@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import networkx as nx
+
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
-from eqsat.ir.constants import same_bits
+from eqsat.ir.constants import same_constant
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.parts import subgraph
 from eqsat.ir.types import Type
@@ -61,52 +63,75 @@ def partition(original: Graph, program: Program) -> tuple[Region, ...]:
 
     Raises `ModelError` if the kernels do not cover every node of the graph exactly once.
     """
-    graph = program.graph
-    origin = origin_of(original, program)
-    kernel_of = _kernel_of_node(program)
-    producer = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs if value}
-    parent = list(range(len(program.kernels)))
+    return _Partition(original, program).regions()
 
-    def find(k: int) -> int:
-        while parent[k] != k:
-            parent[k] = parent[parent[k]]
-            k = parent[k]
-        return k
 
-    for i, node in enumerate(graph.nodes):
-        for value in node.inputs:
-            source = producer.get(value)
-            if source is not None and value not in origin:
-                parent[find(kernel_of[i])] = find(kernel_of[source])
-    members: dict[int, list[int]] = {}
-    for i in range(len(graph.nodes)):
-        members.setdefault(find(kernel_of[i]), []).append(i)
-    kernels: dict[int, list[Kernel]] = {}
-    for k, kernel in enumerate(program.kernels):
-        kernels.setdefault(find(k), []).append(kernel)
-    readers: dict[str, set[int]] = {}
-    for i, node in enumerate(graph.nodes):
-        for value in node.inputs:
-            readers.setdefault(value, set()).add(kernel_of[i])
-    results = set(graph.outputs)
-    originals = original.producers()
-    regions: list[Region] = []
-    for root, nodes in members.items():
-        regions.append(
-            _region(
-                program,
-                tuple(nodes),
-                tuple(kernels[root]),
-                origin,
-                kernel_of,
-                producer,
-                readers,
-                results,
-                original,
-                originals,
-            )
+class _Partition:
+    def __init__(self, original: Graph, program: Program) -> None:
+        self._original, self._originals = original, original.producers()
+        self._graph, self._kernels = program.graph, program.kernels
+        self._origin = origin_of(original, program)
+        self._kernel_of = _kernel_of_node(program)
+        self._results = set(self._graph.outputs)
+        self._readers: dict[str, set[int]] = {}
+        for i, node in enumerate(self._graph.nodes):
+            for value in node.inputs:
+                self._readers.setdefault(value, set()).add(self._kernel_of[i])
+
+    def regions(self) -> tuple[Region, ...]:
+        links: nx.Graph[int] = nx.Graph()
+        links.add_nodes_from(range(len(self._kernels)))
+        for i, node in enumerate(self._graph.nodes):
+            handed = [v for v in node.outputs if v and v not in self._origin]
+            links.add_edges_from((self._kernel_of[i], reader) for v in handed for reader in self._readers.get(v, ()))
+        regions = (self._region(sorted(kernels)) for kernels in nx.connected_components(links))
+        return tuple(sorted(regions, key=lambda r: r.nodes[0]))
+
+    def _region(self, numbers: Sequence[int]) -> Region:
+        graph, origin, kernel_of = self._graph, self._origin, self._kernel_of
+        kernels = tuple(self._kernels[k] for k in numbers)
+        nodes = sorted(i for kernel in kernels for i in kernel.nodes)
+        made = {v: kernel_of[i] for i in nodes for v in graph.nodes[i].outputs}
+        inputs: dict[str, None] = {}
+        outputs: dict[str, None] = {}
+        for i in nodes:
+            for value in graph.nodes[i].inputs:
+                # A value with an origin is taken from the original even where another kernel of this region computes it.
+                outside = value not in made or (made[value] != kernel_of[i] and value in origin)
+                if value and outside and value not in graph.constants:
+                    inputs[value] = None
+            for value in graph.nodes[i].outputs:
+                crosses = value in self._results or self._readers.get(value, set[int]()) - {kernel_of[i]}
+                if value and crosses and value in origin:
+                    outputs[value] = None
+        return Region(
+            kernels,
+            tuple(nodes),
+            tuple(inputs),
+            tuple(outputs),
+            max(least_class(graph.nodes[i] for i in nodes), *(k.exactness for k in kernels)),
+            tuple(dict.fromkeys(rule for k in kernels for rule in k.rules)),
+            all(self._is_unchanged(graph.nodes[i]) for i in nodes),
         )
-    return tuple(sorted(regions, key=lambda r: r.nodes[0]))
+
+    def _is_unchanged(self, node: Node) -> bool:
+        """Whether the original applies the same operator to the same values to compute the same outputs."""
+        first = next(filter(None, node.outputs), "")
+        other = self._originals.get(self._origin.get(first, ""))
+        if other is None or (node.key, node.opaque, node.attributes) != (other.key, other.opaque, other.attributes):
+            return False
+        if (len(node.inputs), len(node.outputs)) != (len(other.inputs), len(other.outputs)):
+            return False
+        outputs = zip(node.outputs, other.outputs, strict=True)
+        return all(self._origin.get(mine) == theirs for mine, theirs in outputs if mine) and all(
+            map(self._is_same_operand, node.inputs, other.inputs)
+        )
+
+    def _is_same_operand(self, mine: str, theirs: str) -> bool:
+        a, b = self._graph.constants.get(mine), self._original.constants.get(theirs)
+        if a is None or b is None:
+            return a is b and (self._origin.get(mine) if mine else "") == theirs
+        return same_constant(a, b)
 
 
 def _kernel_of_node(program: Program) -> dict[int, int]:
@@ -122,98 +147,21 @@ def _kernel_of_node(program: Program) -> dict[int, int]:
     return kernel_of
 
 
-def _region(
-    program: Program,
-    nodes: tuple[int, ...],
-    kernels: tuple[Kernel, ...],
-    origin: Mapping[str, str],
-    kernel_of: Mapping[int, int],
-    producer: Mapping[str, int],
-    readers: Mapping[str, set[int]],
-    results: set[str],
-    original: Graph,
-    originals: Mapping[str, Node],
-) -> Region:
-    graph = program.graph
-    inside = set(nodes)
-    inputs: dict[str, None] = {}
-    outputs: dict[str, None] = {}
-    for i in nodes:
-        for value in graph.nodes[i].inputs:
-            if not value or value in graph.constants:
-                continue
-            source = producer.get(value)
-            # A value with an origin is taken from the original even where another kernel of this region computes it.
-            if source is None or source not in inside or (kernel_of[source] != kernel_of[i] and value in origin):
-                inputs[value] = None
-        for value in graph.nodes[i].outputs:
-            crosses = value in results or any(k != kernel_of[i] for k in readers.get(value, ()))
-            if value and crosses and value in origin:
-                outputs[value] = None
-    return Region(
-        kernels,
-        nodes,
-        tuple(inputs),
-        tuple(outputs),
-        max(least_class(graph.nodes[i] for i in nodes), *(k.exactness for k in kernels)),
-        tuple(dict.fromkeys(rule for k in kernels for rule in k.rules)),
-        all(_is_unchanged(graph.nodes[i], graph, original, originals, origin) for i in nodes),
-    )
-
-
-def _is_unchanged(
-    node: Node, graph: Graph, original: Graph, originals: Mapping[str, Node], origin: Mapping[str, str]
-) -> bool:
-    """Whether the original applies the same operator to the same values to compute the same outputs."""
-    named = [v for v in node.outputs if v]
-    if not named or named[0] not in origin:
-        return False
-    other = originals.get(origin[named[0]])
-    if other is None or (node.op, node.domain, node.opaque) != (other.op, other.domain, other.opaque):
-        return False
-    if node.attributes != other.attributes or len(node.inputs) != len(other.inputs):
-        return False
-    if len(node.outputs) != len(other.outputs):
-        return False
-    for mine, theirs in zip(node.outputs, other.outputs, strict=True):
-        if mine and origin.get(mine) != theirs:
-            return False
-    return all(
-        _is_same_operand(mine, theirs, graph, original, origin)
-        for mine, theirs in zip(node.inputs, other.inputs, strict=True)
-    )
-
-
-def _is_same_operand(mine: str, theirs: str, graph: Graph, original: Graph, origin: Mapping[str, str]) -> bool:
-    a, b = graph.constants.get(mine), original.constants.get(theirs)
-    if a is None and b is None:
-        return origin.get(mine, mine if not mine else None) == theirs
-    if a is None or b is None:
-        return False
-    return a is b or (a.type == b.type and same_bits(a.numpy(), b.numpy()))
-
-
 def piece_of(regions: Sequence[Region], original: Graph, program: Program, origin: Mapping[str, str]) -> Graph:
     """The regions as one graph that reads a value of the original, under a name with `FED`, wherever a region begins at a value.
 
     ``origin``: of each value of the program the one of the original.
     """
     graph = program.graph
-    kernel_of = {i: k for k, kernel in enumerate(program.kernels) for i in kernel.nodes}
-    producer = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs if value}
     nodes: list[Node] = []
     inputs: dict[str, Type] = {}
     for region in regions:
+        kernel_of = {i: k for k, kernel in enumerate(region.kernels) for i in kernel.nodes}
+        made = {v: kernel_of[i] for i in region.nodes for v in graph.nodes[i].outputs}
         boundary = set(region.inputs)
         for i in region.nodes:
-            read: list[str] = []
-            for value in graph.nodes[i].inputs:
-                inside = value in producer and kernel_of[producer[value]] == kernel_of[i]
-                if value in boundary and not inside:
-                    source = origin[value]
-                    value = FED + source
-                    inputs[value] = original.type_of(source)
-                read.append(value)
-            nodes.append(replace(graph.nodes[i], inputs=tuple(read)))
+            fed = {v: FED + origin[v] for v in graph.nodes[i].inputs if v in boundary and made.get(v) != kernel_of[i]}
+            inputs.update((name, original.type_of(origin[v])) for v, name in fed.items())
+            nodes.append(replace(graph.nodes[i], inputs=tuple(fed.get(v, v) for v in graph.nodes[i].inputs)))
     outputs = [v for region in regions for v in region.outputs]
     return subgraph(graph, nodes, inputs, outputs, inputs)

@@ -249,10 +249,9 @@ def _pairs(graph: Graph, state: Sized) -> list[tuple[int, int]]:
     node = graph.nodes[state.misfit]
     lists: list[Sequence[int | str]] = []
     for value in node.inputs:
-        constant = graph.constants.get(value)
-        found = constant.type if constant is not None else state.types.get(value)
-        if found is not None and found.shape is not None:
-            lists.append(found.shape)
+        shape = state.type_of(value).shape
+        if shape is not None:
+            lists.append(shape)
         numbers = state.numbers.get(value)
         if numbers is not None and numbers.dtype == np.int64 and numbers.ndim == 1:
             lists.append(numbers.tolist())

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, kind_of, traits_of
 from eqsat.ir.types import DType
-from eqsat.verification.values import copied
+from eqsat.verification.values import copied, holds_whole_numbers
 
 
 class Role(Enum):
@@ -142,7 +140,7 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
     if i in traits.truths or traits.truth or (node.key == "Sub" and i == 1):
         return Meaning(Role.MASK)
-    if node.key in ("Sqrt", "Log") or (node.key == "Pow" and i == 0 and _is_fractional(graph, node.inputs[1])):
+    if node.key in ("Sqrt", "Log") or (node.key == "Pow" and i == 0 and _may_be_fractional(graph, node.inputs[1])):
         return Meaning(Role.POSITIVE)
     if node.key == "Add":
         other = node.inputs[1 - i]
@@ -169,6 +167,6 @@ def _extent(graph: Graph, value: str, axis: int, sizes: Mapping[str, int]) -> in
     return extent if isinstance(extent, int) else sizes.get(extent)
 
 
-def _is_fractional(graph: Graph, value: str) -> bool:
+def _may_be_fractional(graph: Graph, value: str) -> bool:
     constant = graph.constants.get(value)
-    return constant is None or bool(np.any(constant.numpy() != np.rint(constant.numpy())))
+    return constant is None or not holds_whole_numbers(constant)

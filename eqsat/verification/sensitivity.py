@@ -29,12 +29,10 @@ class Sensitivity:
     agree to a few ulp. ``round_halves``: see `session_of`.
     """
 
-    def __init__(
-        self, original: Graph, exactness: Exactness, noise_runs: int = 0, *, round_halves: bool = True
-    ) -> None:
+    def __init__(self, original: Graph, exactness: Exactness, *, round_halves: bool = True) -> None:
         self.original = original
         self.exactness = exactness
-        self.noise_runs = noise_runs or noise_runs_of(original)
+        self.noise_runs = noise_runs_of(original)
         self.notes: list[str] = []
         self._whole = whole_numbers(original)
         self._round_halves = round_halves
@@ -71,17 +69,9 @@ class Sensitivity:
                 found.update(node.outputs)
         return frozenset(found.intersection(self.original.outputs))
 
-    def yardsticks(
-        self, feeds: Mapping[str, np.ndarray], reference: Mapping[str, Any], seed: int = 0
-    ) -> dict[str, Yardstick]:
-        """By output: ``reference``, what the original computes from ``feeds``, and how far it may be from that."""
-        found = self.without_noise(reference)
-        for run in range(self.noise_runs):
-            self.observe(found, feeds, seed, run)
-        return found
-
     def without_noise(self, reference: Mapping[str, Any]) -> dict[str, Yardstick]:
-        """The same before any run with noise: with that of the outputs' own roundings alone."""
+        """By output: ``reference``, what the original computes, and how far it may be from that before any run with noise: by the
+        outputs' own roundings alone."""
         found = {
             name: Yardstick(value, whole=name in self._whole, quanta=self._quanta(value))
             for name, value in reference.items()
@@ -130,12 +120,3 @@ class Sensitivity:
     def _give_up(self, error: EqsatError) -> None:
         self._run = None
         self.notes.append(f"the original cannot be run with noise, so outputs have to agree to a few ulp: {error}")
-
-
-def tolerance(
-    original: Graph, feeds: Mapping[str, np.ndarray], exactness: Exactness, seed: int = 0
-) -> dict[str, float]:
-    """By output: the largest absolute error that a program equal to ``original`` up to ``exactness`` may show."""
-    reference = session_of(original).run(feeds)
-    yardsticks = Sensitivity(original, exactness).yardsticks(feeds, reference, seed)
-    return {name: 0.0 if exactness is Exactness.EXACT else y.tolerance for name, y in yardsticks.items()}

@@ -81,18 +81,18 @@ class Trial:
 class Trials:
     """Chooses the inputs: the user's ``feeds``, or random ones at extents that the original runs at."""
 
-    def __init__(self, original: Graph, runs: int, seed: int, feeds: Sequence[Feeds] | None = None) -> None:
+    def __init__(self, original: Graph, runs: int, seed: int, feeds: Sequence[Feeds] = ()) -> None:
         self.original = original
         self.runs = runs
         self.seed = seed
         self.feeds = feeds
-        self._sizes = None if feeds is not None else Sizes(original)
+        self._sizes = None if feeds else Sizes(original)
         self._overflows = Overflows(original)
 
     def first_shapes(self) -> Mapping[str, Sequence[int]]:
         """Shapes of the inputs that will be tried first."""
         if self._sizes is None:
-            return shapes_of((self.feeds or [{}])[0])
+            return shapes_of(self.feeds[0])
         return input_shapes(self.original, next(self._sizes.candidates(), dict[str, int]()))
 
     def run(self, run: Run, first: Run) -> list[Trial]:
@@ -103,7 +103,7 @@ class Trials:
         outputs say something are preferred.
         """
         if self._sizes is None:
-            return [self._trial(run if k else first, dict(f), {}) for k, f in enumerate(self.feeds or ())]
+            return [self._trial(run if k else first, dict(f), {}) for k, f in enumerate(self.feeds)]
         found: list[Trial] = []
         mute: list[Trial] = []
         problem: EqsatError | str = "no extents fit together"
@@ -133,7 +133,10 @@ class Trials:
         return found
 
     def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0) -> Trial:
-        feeds = self._overflows.least(partial(random_feeds, self.original, self.seed + draw, sizes))
+        try:
+            feeds = self._overflows.least(partial(random_feeds, self.original, self.seed + draw, sizes))
+        except MemoryError as error:
+            raise ModelError(f"its inputs do not fit into memory: {error}") from None
         return self._trial(run, feeds, sizes)
 
     def _trial(self, run: Run, feeds: Feeds, sizes: Mapping[str, int]) -> Trial:
@@ -248,7 +251,7 @@ def _survives(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:
     sizes = sized(graph, shapes)
 
     def may_be_empty(values: Sequence[str]) -> bool:
-        return any(sizes.size_of(v) in (0, None) for v in values if v)
+        return any(sizes.type_of(v).size in (0, None) for v in values if v)
 
     return not any(
         may_be_empty(node.inputs) if node.op in FATAL_WHEN_EMPTY else may_be_empty(node.outputs)

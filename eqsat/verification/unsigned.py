@@ -9,7 +9,6 @@ the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -40,13 +39,7 @@ def in_unsigned(graph: Graph) -> Graph:
             operands += [""] * (zero + 1 - len(operands))
             operands[operand], operands[zero] = writer.unsigned(operands[operand]), writer.point(operands[zero])
         writer.nodes.append(replace(node, inputs=tuple(operands)))
-    return replace(
-        graph,
-        nodes=tuple(writer.nodes),
-        types=MappingProxyType({**graph.types, **writer.types}),
-        constants=MappingProxyType({**graph.constants, **writer.constants}),
-        devices={},
-    )
+    return replace(graph.with_nodes(writer.nodes, writer.types, writer.constants), devices={})
 
 
 def _signed(graph: Graph, node: Node) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of
+from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.operator import definition_of, traits_of
 from eqsat.ir.traits import EVERY
 from eqsat.ir.types import HALVES, DType
@@ -69,7 +69,7 @@ def whole_numbers(graph: Graph) -> frozenset[str]:
         if value not in graph.constants:
             return False
         if value not in checked:
-            checked[value] = _holds_whole_numbers(graph.constants[value])
+            checked[value] = holds_whole_numbers(graph.constants[value])
         return checked[value]
 
     for node in graph.nodes:
@@ -148,7 +148,7 @@ def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tupl
 def _rounds(node: Node) -> bool:
     """Whether a node computes floats that it rounds. Conversions do not count: what they make of a number they all make."""
     traits = traits_of(node.key, node.attributes)
-    return not (copied(node) or traits.unrounded or traits.converts or _has_body(node))
+    return not (copied(node) or traits.unrounded or traits.converts or bodies_of(node.attributes))
 
 
 def _is_float(graph: Graph, value: str) -> bool:
@@ -160,13 +160,9 @@ def _is_discrete(graph: Graph, value: str) -> bool:
     return dtype.is_integer or dtype is DType.BOOL
 
 
-def _holds_whole_numbers(constant: Constant) -> bool:
+def holds_whole_numbers(constant: Constant) -> bool:
     if not constant.dtype.is_float:
         return True
     array = constant.numpy().reshape(-1)
     head = array[:64].astype(np.float64)  # weights fail here, before anything large is read
     return bool(np.all(head == np.rint(head))) and bool(np.all(array == np.rint(array)))
-
-
-def _has_body(node: Node) -> bool:
-    return any(isinstance(a, Subgraph) for a in node.attributes.values())

@@ -31,9 +31,9 @@ class Verification:
     kernels_unchanged: int = 0
     bytes_compared: int = 0
     levels: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    failures: tuple[str, ...] = ()
+    failures: list[str] = field(default_factory=list[str])
     wrong_kernels: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list[str])
 
     @property
     def passed(self) -> bool:
@@ -85,17 +85,16 @@ class Verification:
         return {
             "verdict": self.verdict,
             "runs": self.runs,
-            "outputs": {
-                name: {key: value if math.isfinite(value) else str(value) for key, value in entry.items()}
-                for name, entry in self.outputs.items()
-            },
+            "outputs": _in_json(self.outputs),
             "kernels_checked": self.kernels_checked,
             "kernels_unchanged": self.kernels_unchanged,
             "bytes_compared": self.bytes_compared,
-            "levels": {
-                level: {key: value if math.isfinite(value) else str(value) for key, value in entry.items()}
-                for level, entry in self.levels.items()
-            },
-            "failures": list(self.failures),
-            "notes": list(self.notes),
+            "levels": _in_json(self.levels),
+            "failures": self.failures,
+            "notes": self.notes,
         }
+
+
+def _in_json(entries: dict[str, dict[str, float]]) -> dict[str, dict[str, float | str]]:
+    """``entries``, with text for infinity and NaN, which JSON has no numbers for."""
+    return {name: {k: v if math.isfinite(v) else str(v) for k, v in entry.items()} for name, entry in entries.items()}

@@ -11,6 +11,7 @@ from eqsat.egraph.group_view import view_of
 from eqsat.egraph.nearest import Miss, NearestMiss
 from eqsat.egraph.unfused import Recorder, attempts
 from eqsat.errors import OptionError
+from eqsat.exactness import Exactness
 from eqsat.growth import Progress
 from eqsat.options import AllOptions, takes_options
 from eqsat.pipeline import optimize
@@ -96,7 +97,7 @@ def explain(
     options["verify"], options["keep_egraph"] = False, True
     result = optimize(source, progress=progress, **options)
     assert result.encoding is not None
-    chosen = _chosen(result.rules, rule)
+    chosen = _chosen(result, rule)
     encoding = result.encoding
     places = Places(encoding)
     handle = places.find(near) if near else None
@@ -113,15 +114,25 @@ def explain(
     return Explanation(result.report.model, result.report.stop_reason, uses, "", tuple(misses))
 
 
-def _chosen(rules: Sequence[AnyRule], name: str) -> Sequence[AnyRule]:
+def _chosen(result: Result, name: str) -> Sequence[AnyRule]:
     if not name:
-        return rules
-    found = [r for r in rules if r.name == name]
+        return result.rules
+    found = [r for r in result.rules if r.name == name]
     if found:
         return found
-    known = find_rule(name)
-    where = f"introduces operators of domain {known.domain}" if known.domain else f"is of class {known.exactness.label}"
-    raise OptionError(f"rule {name!r} took no part: it {where}; see --numerics, --target and --form")
+    raise OptionError(f"rule {name!r} took no part: it {_why_unused(find_rule(name), result)}")
+
+
+def _why_unused(rule: AnyRule, result: Result) -> str:
+    if rule.exactness > Exactness.parse(result.report.numerics):
+        return f"is of class {rule.exactness.label} (--numerics)"
+    if rule.legalizes:
+        return f"spells out {rule.legalizes}, for targets that have no kernel for it (--target)"
+    if rule.domain:
+        return f"introduces operators of domain {rule.domain} (--target, --form)"
+    if rule.outside:
+        return f"is for programs without operators of domain {rule.outside} (--form flat)"
+    return "was left out (--disable-rule, --only-rules, --for)"
 
 
 def _firings(encoding: Encoding, places: Places, chosen: Sequence[AnyRule]) -> dict[str, list[tuple[int, Firing]]]:
@@ -195,12 +206,7 @@ def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Mi
         return max(near, key=lambda miss: miss.rank)
     if (told := recorder.misses.get(cls)) is not None:
         return Miss(rule.name, place, "condition", 1, 1, told)
-    looked = _looked(recorder)
-    if cls not in recorder.classes:
-        reason = f"{place} ({places.operators(cls)}) is none of the nodes it looks at ({looked}){stopped}"
-        return Miss(rule.name, place, "pattern", 0, 1, reason)
-    reason = f"it looked at the node (among {looked}) and found nothing to judge there{stopped}"
-    return Miss(rule.name, place, "condition", 1, 1, reason)
+    return _nothing_at(rule, places, cls, recorder, f"found nothing to judge there{stopped}", stopped)
 
 
 def _built_at(rule: GroupRule, egraph: EGraph, places: Places, cls: int, recorder: Recorder) -> Miss:
@@ -213,14 +219,14 @@ def _built_at(rule: GroupRule, egraph: EGraph, places: Places, cls: int, recorde
         if egraph.find(ref.handle) == cls:
             return Miss(rule.name, place, "holds", 1, 1, "")
     stopped = "".join(f"; {count} x unmet: {reason}" for reason, count in missed.items())
-    if cls not in recorder.classes:
-        reason = f"{place} ({places.operators(cls)}) is none of the nodes it looks at ({_looked(recorder)}){stopped}"
-        return Miss(rule.name, place, "pattern", 0, 1, reason)
-    reason = (
-        f"it looked at the node (among {_looked(recorder)}) and offered {offered} merges, none of them here{stopped}"
-    )
-    return Miss(rule.name, place, "condition", 1, 1, reason)
+    return _nothing_at(rule, places, cls, recorder, f"offered {offered} merges, none of them here{stopped}", stopped)
 
 
-def _looked(recorder: Recorder) -> str:
-    return ", ".join(f"{count} {op}" for op, count in recorder.operators.items()) or "no operator"
+def _nothing_at(rule: GroupRule, places: Places, cls: int, recorder: Recorder, did: str, stopped: str) -> Miss:
+    """That the rule did not look at an e-class, or what it ``did`` there that came to nothing."""
+    place = places.describe(cls)
+    looked = ", ".join(f"{count} {op}" for op, count in recorder.operators.items()) or "no operator"
+    if cls in recorder.classes:
+        return Miss(rule.name, place, "condition", 1, 1, f"it looked at the node (among {looked}) and {did}")
+    reason = f"{place} ({places.operators(cls)}) is none of the nodes it looks at ({looked}){stopped}"
+    return Miss(rule.name, place, "pattern", 0, 1, reason)

@@ -1,11 +1,9 @@
 """Names that the user knows for e-classes: nodes and values of the original graph."""
 
-import difflib
-
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.enode import CONSTANT, INPUT
 from eqsat.egraph.patterns import ABSENT_INPUT
-from eqsat.errors import OptionError
+from eqsat.errors import OptionError, nearest
 from eqsat.ir.constants import Constant
 from eqsat.rewrite import PROJECTION, Ref
 
@@ -32,9 +30,8 @@ class Places:
         """Handle of the e-node of a node, or of the value, called ``name``. Raises `OptionError` if there is none."""
         found = self._classes.get(name)
         if found is None:
-            near = difflib.get_close_matches(name, self._classes, 3)
-            hint = f"; did you mean {', '.join(near)}?" if near else "; `eqsat inspect --nodes` lists them"
-            raise OptionError(f"the model has no node or value {name!r}{hint}")
+            hint = f"{nearest(name, self._classes)}`eqsat inspect --nodes` lists them"
+            raise OptionError(f"the model has no node or value {name!r}; {hint}")
         return found
 
     def name_of(self, handle: int) -> str:

@@ -25,7 +25,7 @@ def make_rule(
     pattern: Apply, build: Callable[[Match], Term | None], name: str = "rule", where: tuple[Condition, ...] = ()
 ) -> Rule:
     """A rule that is not registered."""
-    return Rule(name, pattern, build, where, Exactness.EXACT, "test", "test", "left == right", "")
+    return Rule(name, pattern, build, conditions=where, exactness=Exactness.EXACT, family="test")
 
 
 def feeds(of: Graph, seed: int = 0) -> dict[str, np.ndarray]:

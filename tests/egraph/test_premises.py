@@ -24,7 +24,7 @@ EXP_AS_SQUARE = make_rule(apply("Exp", x), lambda m: mul(m.x, m.x), "exp_as_squa
 
 
 def group(build: Any, name: str = "group") -> GroupRule:
-    return GroupRule(name, build, Exactness.EXACT, "test", "test", "left == right", "")
+    return GroupRule(name, build, exactness=Exactness.EXACT, family="test")
 
 
 def _rules(encoding: Encoding, rules: list[AnyRule], value: str, op: str) -> frozenset[str]:

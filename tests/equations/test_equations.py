@@ -195,6 +195,9 @@ def test_operators_of_other_domains_run_where_programs_may_use_them() -> None:
         ("Relu(x) == y", "'y' does not occur on the left side"),
         ("x == Relu(x)", "the left side is no operator"),
         ("Transpose(x, perm=(1, 0)) == Transpose(x, perm=inverse(p))", "is no operator"),
+        ("x[0] == x", "only an operator has outputs"),
+        ("Relu(x) == x[0]", "only an operator has outputs"),
+        ("about() * x == x", "about takes one number"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, message: str) -> None:

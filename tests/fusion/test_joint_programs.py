@@ -115,9 +115,7 @@ def test_fused_programs_pass_verification(target: str) -> None:
     encoding, snapshot, classes = saturated_layer()
     joint = select_joint(encoding, snapshot, find_cost_model("kernels"), load_target(target), effort=Effort(5_000_000))
     program = program_of(encoding, snapshot, joint, classes)
-    verification = verify_program(
-        layer(), program, original_source=None, result_source=None, runs=1, seed=0, feeds=None, quanta={}
-    )
+    verification = verify_program(layer(), program, runs=1, seed=0, feeds=None, quanta={})
     assert verification.verdict != "failed"
 
 

@@ -74,7 +74,7 @@ def test_the_documented_example_runs_as_it_stands(model: Path, file: Path) -> No
         "--json",
         "-",
     ]
-    command = [sys.executable, "-m", "eqsat.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "eqsat", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert '"MatMul": 1' in done.stdout.split('"operators_after"')[1]
@@ -100,6 +100,7 @@ def test_rules_of_a_file_are_known_afterwards(file: Path) -> None:
         ("x, y = variables('x y')", r"my_rules\.py:1: NameError: name 'variables' is not defined"),
         ("import eqsat\nrule x", r"my_rules\.py:2: SyntaxError"),
         ("import eqsat", "registers nothing"),
+        ("raise SystemExit(0)", r"my_rules\.py:1: SystemExit: 0"),
         ("\0", r"my_rules\.py: SyntaxError: source code string cannot contain null bytes"),
         (_rule("Relu(x)", "m.x").replace("``", ""), "must state the equation between double backquotes"),
         (

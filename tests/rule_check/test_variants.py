@@ -72,18 +72,7 @@ def test_exact_rule_that_is_wrong_for_nan_alone_is_caught() -> None:
         return literal(np.zeros(m.root.static_shape, np.float32))
 
     def rule(exactness: Exactness) -> Rule:
-        return Rule(
-            "zero",
-            sub(x, x),
-            zeros,
-            (),
-            exactness,
-            "test",
-            "",
-            "x - x == 0",
-            "",
-            sample=lambda d: {"x": d.floats((3, 4))},
-        )
+        return Rule("zero", sub(x, x), zeros, exactness=exactness, sample=lambda d: {"x": d.floats((3, 4))})
 
     assert try_rule(rule(Exactness.EXACT), 10).failures
     assert not [f for f in try_rule(rule(Exactness.ROUNDING), 10).failures if "kernel" not in f]
@@ -102,7 +91,7 @@ def test_nan_that_is_quantised_is_no_counterexample_but_its_neighbours_are() -> 
         shape = d.extents(2, ones=0)
         return {"x": d.floats(shape), "y": d.floats(shape), "s": fixed(np.float32(0.1)), "z": fixed(np.int8(0))}
 
-    wrong = Rule("lost", pattern, lost, (), Exactness.EXACT, "test", "", "max(x, y) == x", "", sample=draw)
+    wrong = Rule("lost", pattern, lost, exactness=Exactness.EXACT, family="test", sample=draw)
     assert Trial().run(wrong, _drawn(wrong))
 
 

@@ -37,9 +37,7 @@ WRONG: list[Rule | GroupRule] = []
 def wrong(pattern: Any, sample: Any, exactness: Exactness = Exactness.EXACT, **kept: Any) -> Callable[..., Any]:
     def make(build: Callable[[Match], Term]) -> None:
         name = build.__name__
-        WRONG.append(
-            Rule(name, pattern, build, (), exactness, "test", "none", "left == right", "", sample=sample, **kept)
-        )
+        WRONG.append(Rule(name, pattern, build, exactness=exactness, family="test", sample=sample, **kept))
 
     return make
 
@@ -196,7 +194,7 @@ def _group(of: GroupRule, change: Callable[[Term], Term]) -> GroupRule:
             yield ref, change(term)
 
     name = f"wrong_{of.name}"
-    return GroupRule(name, build, of.exactness, "test", "none", "", "", sample=of.sample, forms=of.forms)
+    return GroupRule(name, build, exactness=of.exactness, family="test", sample=of.sample, forms=of.forms)
 
 
 def _reversed(term: Any) -> Term:

@@ -130,9 +130,22 @@ def test_own_inputs(tmp_path: Path) -> None:
         with pytest.raises(FeedError, match=message):
             load_feeds(bad, graph)
     (tmp_path / "text.npz").write_text("no archive")
-    for name in ("text.npz", "absent.npz"):
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    whole = bytearray(good.read_bytes())
+    (tmp_path / "cut.npz").write_bytes(whole[:100])
+    whole[60] ^= 255
+    (tmp_path / "damaged.npz").write_bytes(whole)
+    for name in ("text.npz", "absent.npz", "array.npy", "cut.npz", "damaged.npz"):
         with pytest.raises(FeedError, match=name):
             load_feeds(tmp_path / name, graph)
+
+
+def test_inputs_beyond_all_memory_leave_a_result_that_is_not_compared() -> None:
+    b = GraphBuilder("large")
+    graph = b.finish({"y": b.op("Relu", b.input("x", "float32", (1 << 20, 1 << 20, 1 << 10)))})
+    found = eqsat.optimize(graph).report.verification
+    assert found["verdict"] == "not run"
+    assert "do not fit into memory" in found["notes"][0]
 
 
 def test_values_of_inputs_in_bfloat16_are_handed_over_as_they_are() -> None:
