@@ -15,7 +15,7 @@ from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
-from eqsat.samples import Drawing, Instance, Sampler
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _SOURCE = "ONNX multidirectional broadcasting"
 
@@ -117,8 +117,8 @@ def _draw_view(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, columns = d.extents(2, ones=0)
     x = drawing.value(d.floats((rows, columns)), {rows, columns})
-    filled = drawing.op("Expand", drawing.builder.constant(np.float32(d.choose((1, -2)))), drawing.op("Shape", x))
-    where = drawing.builder.constant(d.choose(([0], [1], [1, 2])), "int64")
+    filled = drawing.op("Expand", fixed(np.float32(d.choose((1, -2)))), drawing.op("Shape", x))
+    where = d.choose(([0], [1], [1, 2]))
     ones, others = (drawing.op("Unsqueeze", v, where) for v in (filled, x))
     return drawing.finish(drawing.op("Add", ones, others), ones)
 

@@ -167,7 +167,6 @@ def _number(x: Ref, node: Ref) -> np.ndarray:
 def _draw(d: Sampler) -> Instance:
     """A look-up by buckets of positions, now and then by what has no end."""
     drawing = Drawing()
-    number = drawing.builder.constant
     rows, columns, size = d.extents(3)
     wide = d.array((rows, columns), "int32")
     given = wide if d.chance(0.3) else d.rng.integers(-40, 40, wide.shape, np.int32)
@@ -175,15 +174,14 @@ def _draw(d: Sampler) -> Instance:
     near, last = d.integer(1, 6), d.integer(8, 12)
     distance = drawing.op(d.choose(("Abs", "Abs", "Abs", "Neg")), x)
     logarithm = drawing.op("Log", drawing.op("Cast", distance, to=1))
-    far = drawing.op("Cast", drawing.op("Mul", logarithm, number(np.float32(d.choose((1.5, 3.25))))), to=7)
+    far = drawing.op("Cast", drawing.op("Mul", logarithm, fixed(np.float32(d.choose((1.5, 3.25))))), to=7)
     if d.chance(0.85):
-        far = drawing.op("Min", far, number(np.int64(last)))
-    bucket = drawing.op("Where", drawing.op("Less", distance, number(np.int64(near))), number(np.int64(near)), far)
+        far = drawing.op("Min", far, last)
+    bucket = drawing.op("Where", drawing.op("Less", distance, near), near, far)
     if d.chance():
-        side = drawing.op("Cast", drawing.op("Greater", x, number(np.int64(0))), to=7)
-        bucket = drawing.op("Add", bucket, drawing.op("Mul", side, number(np.int64(last + 1))))
-    table = d.floats((90, size))
-    return drawing.finish(drawing.op("Gather", drawing.value(fixed(table)), bucket, axis=0))
+        side = drawing.op("Cast", drawing.op("Greater", x, 0), to=7)
+        bucket = drawing.op("Add", bucket, drawing.op("Mul", side, last + 1))
+    return drawing.finish(drawing.op("Gather", fixed(d.floats((90, size))), bucket, axis=0))
 
 
 def _looked_up(view: GroupView) -> Iterator[Match]:

@@ -63,13 +63,11 @@ def _draw_steps(d: Sampler) -> Instance:
     axis, steps = d.integer(0, len(shape) - 1), d.integer(2, 3)
     shape = (*shape[:axis], steps if d.chance(0.9) else steps + 1, *shape[axis + 1 :])
     x = drawing.value(d.floats(shape), d.subset(shape[:axis] + shape[axis + 1 :], 0.3) if d.chance(0.2) else ())
-    number = drawing.builder.constant
     negative = 0 if d.chance(0.8) else shape[axis]
-    found = [drawing.op("Gather", x, number(i - negative, "int64"), axis=axis) for i in range(steps)]
+    found = [drawing.op("Gather", x, i - negative, axis=axis) for i in range(steps)]
     if d.chance(0.3):
-        sizes = number([1] * shape[axis], "int64")
-        parts = drawing.op("Split", x, sizes, axis=axis, outputs=shape[axis])
-        found = [drawing.op("Squeeze", part, number([axis], "int64")) for part in parts]
+        parts = drawing.op("Split", x, [1] * shape[axis], axis=axis, outputs=shape[axis])
+        found = [drawing.op("Squeeze", part, [axis]) for part in parts]
     joined = drawing.op("Concat", *(found if d.chance(0.8) else found[::-1]), axis=d.integer(0, len(shape) - 2))
     return drawing.finish(*found, joined)
 

@@ -12,7 +12,6 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.rewrite import (
-    PROJECTION,
     Finder,
     GroupRule,
     GroupView,
@@ -25,7 +24,7 @@ from eqsat.rewrite import (
     group_rule,
     shared,
 )
-from eqsat.rules.terms import by_class, sizes_of_parts, split
+from eqsat.rules.terms import by_class, outputs_of, sizes_of_parts, split
 from eqsat.rules.views.movement import slice_term, slices_forward
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -54,43 +53,32 @@ def _offsets(parts: Sequence[Ref], axis: int) -> list[int]:
     return [0, *itertools.accumulate(known)] if len(known) == len(extents) else []
 
 
-def _split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
-    splits: dict[int, tuple[Ref, int, list[int]]] = {}
+@shared
+def split_parts_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
+    """Every output of a Split with known sizes, and which part of its input it is."""
+    found: list[tuple[Ref, Part]] = []
     for node, (whole, *sizes) in view.nodes("Split"):
         if whole is None or whole.type.shape is None:
-            splits.pop(node.handle, None)
             continue
         try:
             offsets = [0, *itertools.accumulate(sizes_of_parts(node, whole, *sizes))]
         except Unmet:
-            splits.pop(node.handle, None)
             continue
-        splits[node.handle] = whole, node.attr("axis", 0) % whole.rank, offsets
-    for output, (of,) in view.nodes(PROJECTION):
-        if of is not None and of.handle in splits:
-            whole, axis, offsets = splits[of.handle]
-            index: int = output.attr("index")
-            yield output, Part(whole, axis, offsets[index], offsets[index + 1])
-
-
-@shared
-def split_parts_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
-    """Every output of a Split with known sizes, and which part of its input it is."""
-    return list(_split_parts_of(view))
+        axis = node.attr("axis", 0) % whole.rank
+        found += [(out, Part(whole, axis, *offsets[i : i + 2])) for i, out in outputs_of(view, node).items()]
+    return found
 
 
 @shared
 def slices_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
     """Every Slice that cuts one axis in steps of 1, and which part of its input it is."""
-    return list(_slices_of(view))
-
-
-def _slices_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
+    found: list[tuple[Ref, Part]] = []
     for node, whole, ranges in slices_forward(view):
-        cut = [(i, r) for i, r in ranges.items() if len(r) != whole.shape[i]]
+        cut = [(axis, taken) for axis, taken in ranges.items() if len(taken) != whole.shape[axis]]
         if len(cut) == 1 and len(cut[0][1]) > 0 and (len(cut[0][1]) == 1 or cut[0][1].step == 1):
-            axis, found = cut[0]
-            yield node, Part(whole, axis, found.start, found[-1] + 1)
+            axis, taken = cut[0]
+            found.append((node, Part(whole, axis, taken.start, taken[-1] + 1)))
+    return found
 
 
 def parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
@@ -220,7 +208,7 @@ def _large_constant(d: Sampler) -> Instance:
     rows = len(table) if d.chance(0.15) else rows  # the other part is empty
     sizes = [rows, len(table) - rows]
     whole = drawing.value(fixed(table) if d.chance(0.9) else table)
-    return drawing.finish(*drawing.op("Split", whole, drawing.value(fixed(sizes, "int64")), outputs=2))
+    return drawing.finish(*drawing.op("Split", whole, sizes, outputs=2))
 
 
 @group_rule(find=_split_constants, exactness=Exactness.EXACT, source="ONNX Split", sample=_large_constant)

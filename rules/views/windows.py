@@ -181,8 +181,7 @@ def _patches(d: Sampler) -> Instance:
     if d.chance(0.2):
         starts[0], starts[-1] = starts[-1], starts[0]
     far = [2**31 - 1] * len(axes)
-    rest = [drawing.value(fixed(v, "int64")) for v in (far, axes, steps)]
-    parts = [drawing.op("Slice", x, drawing.value(fixed(each, "int64")), *rest) for each in starts]
+    parts = [drawing.op("Slice", x, each, far, axes, steps) for each in starts]
     return drawing.finish(drawing.op("Concat", *parts, axis=d.choose((-1, len(shape) - 1))))
 
 
