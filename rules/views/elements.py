@@ -13,7 +13,7 @@ from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule,
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import slice_term
-from eqsat.rules.views.parts import parts_of
+from eqsat.rules.views.parts import concats, parts_of
 from eqsat.samples import Drawing, Instance, Sampler
 
 SOURCE = "ONNX Gather, Split and Concat"
@@ -94,11 +94,8 @@ def _joined(view: GroupView) -> Iterator[Match]:
     """Each concatenation of elements of one value, each of which comes next after the one before it."""
     elements = by_class(_elements(view))
     places = {(handle, e.whole.handle, e.axis, e.index) for handle, found in elements.items() for e in found}
-    for node, operands in complete_nodes(view, "Concat"):
-        if len(operands) < 2 or node.type.rank is None:
-            continue
-        along = int(node.attr("axis")) % node.rank
-        for first in elements.get(operands[0].handle, ()):
+    for node, (along, operands) in concats(view):
+        for first in elements.get(operands[0].handle, ()) if len(operands) > 1 else ():
             whole, axis, start = first.whole, first.axis, first.index
             if all((x.handle, whole.handle, axis, start + i) in places for i, x in enumerate(operands)):
                 yield Match({"whole": whole, "axis": axis, "along": along, "start": start, "n": len(operands)}, node)

@@ -24,7 +24,7 @@ from eqsat.rewrite import (
     group_rule,
     shared,
 )
-from eqsat.rules.terms import by_class, outputs_of, sizes_of_parts, split
+from eqsat.rules.terms import by_class, complete_nodes, outputs_of, sizes_of_parts, split
 from eqsat.rules.views.movement import slice_term, slices_forward
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -40,10 +40,6 @@ class Part:
 
     def term(self) -> Term:
         return slice_term(self.whole, {self.axis: range(self.start, self.end)})
-
-
-Concats = Mapping[int, Sequence[tuple[int, tuple[Ref, ...]]]]
-"""Class of each Concat -> its axes and parts."""
 
 
 def _offsets(parts: Sequence[Ref], axis: int) -> list[int]:
@@ -93,13 +89,17 @@ def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
     return by_class(parts_of(view))
 
 
-def _concats(view: GroupView) -> Concats:
-    found: dict[int, list[tuple[int, tuple[Ref, ...]]]] = {}
-    for node, inputs in view.nodes("Concat"):
-        parts = tuple(p for p in inputs if p is not None)
-        if parts and parts[0].type.shape is not None:
-            found.setdefault(node.handle, []).append((node.attr("axis") % parts[0].rank, parts))
-    return found
+Joint = tuple[int, tuple[Ref, ...]]
+"""The axis along which values are joined, counted from the front, and these."""
+
+
+@shared
+def concats(view: GroupView) -> Sequence[tuple[Ref, Joint]]:
+    """Every Concat of values of known rank."""
+    found = complete_nodes(view, "Concat")
+    return [
+        (node, (node.attr("axis") % parts[0].rank, parts)) for node, parts in found if parts[0].type.shape is not None
+    ]
 
 
 def _rule(find: Finder, *forms: str) -> Callable[[RightSide], GroupRule]:
@@ -116,9 +116,9 @@ def _part(m: Match) -> Term:
 
 def _parts_in_operands(view: GroupView) -> Iterator[Match]:
     """Each part of a concatenation that lies in one of its operands, as a part of that."""
-    concats = _concats(view)
+    joints = by_class(concats(view))
     for ref, part in parts_of(view):
-        for axis, operands in concats.get(part.whole.handle, ()) if part.start < part.end else ():
+        for axis, operands in joints.get(part.whole.handle, ()) if part.start < part.end else ():
             offsets = _offsets(operands, axis) if axis == part.axis else []
             for operand, begin, end in zip(operands, offsets, offsets[1:], strict=False):
                 if begin <= part.start and part.end <= end:
@@ -144,14 +144,13 @@ def _joined_parts(view: GroupView) -> Iterator[Match]:
     ends: dict[tuple[int, ...], int] = {}
     for output, part in parts_of(view):
         ends.setdefault((output.handle, part.whole.handle, part.axis, part.start), part.end)
-    for node, inputs in view.nodes("Concat"):
-        first, *others = ((i.handle if i is not None else -1) for i in inputs)
-        for part in parts.get(first, ()) if others else ():
+    for node, (axis, (first, *others)) in concats(view):
+        for part in parts.get(first.handle, ()) if others else ():
             end: int | None = part.end
             for other in others:
-                end = ends.get((other, part.whole.handle, part.axis, end)) if end is not None else None
-            if end is not None and part.start < end and part.axis == node.attr("axis") % part.whole.rank:
-                yield Match({"part": Part(part.whole, part.axis, part.start, end)}, node)
+                end = ends.get((other.handle, part.whole.handle, axis, end)) if end is not None else None
+            if end is not None and part.start < end and part.axis == axis:
+                yield Match({"part": Part(part.whole, axis, part.start, end)}, node)
 
 
 @_rule(
@@ -242,27 +241,26 @@ def compose_slice_of_split(m: Match) -> Term:
     return slice_term(m.whole, m.ranges)
 
 
-def _flattened(handle: int, axis: int, parts: Sequence[Ref], concats: Concats, above: frozenset[int]) -> Iterator[Ref]:
+def _flattened(
+    handle: int, axis: int, parts: Sequence[Ref], joints: Mapping[int, Sequence[Joint]], above: frozenset[int]
+) -> Iterator[Ref]:
     """The parts of a concatenation and of those among its parts. What is empty is a part of itself, and stays one part."""
     above = above | {handle}
     for part in parts:
-        nested = concats.get(part.handle, ()) if part.handle not in above else ()
+        nested = joints.get(part.handle, ()) if part.handle not in above else ()
         inner = next((p for k, p in nested if k == axis and part.handle not in {q.handle for q in p}), None)
         if inner is None:
             yield part
         else:
-            yield from _flattened(part.handle, axis, inner, concats, above)
+            yield from _flattened(part.handle, axis, inner, joints, above)
 
 
 def _nested_concats(view: GroupView) -> Iterator[Match]:
-    concats = _concats(view)
-    for node, inputs in view.nodes("Concat"):
-        parts = [p for p in inputs if p is not None]
-        if parts and parts[0].type.shape is not None:
-            axis = node.attr("axis") % parts[0].rank
-            flat = list(_flattened(node.handle, axis, parts, concats, frozenset()))
-            if len(flat) > len(inputs):
-                yield Match({"flat": flat, "axis": axis}, node)
+    joints = by_class(concats(view))
+    for node, (axis, parts) in concats(view):
+        flat = list(_flattened(node.handle, axis, parts, joints, frozenset()))
+        if len(flat) > len(parts):
+            yield Match({"flat": flat, "axis": axis}, node)
 
 
 @_rule(
