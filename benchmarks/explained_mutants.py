@@ -98,7 +98,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "Shape reads no elements",
-        "read_extents_from_near_value",
+        "read_extents_from_inputs",
         "sign: operand negated at 0",
     ),
     (

@@ -33,7 +33,7 @@ class Lists:
         if cls not in self._found:
             self._found[cls] = None  # a circle tells nothing new
             type = self._egraph.full_type_of(cls)
-            if type.dtype in _DTYPES and (type.size or MOST + 1) <= MOST:
+            if type.dtype in _DTYPES and type.size is not None and type.size <= MOST:
                 spelled = (self._of_node(handle) for handle in self._egraph.members(cls))
                 self._found[cls] = next((value for value in spelled if value is not None), None)
         return self._found[cls]

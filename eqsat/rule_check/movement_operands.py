@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ir.constants import Constant
 from eqsat.rule_check.operand_shapes import Known, Operand, Shape, Stated, indices, plan
 from eqsat.samples import Sampler
 
@@ -32,6 +33,13 @@ def _flatten(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: K
 def _factors(n: int) -> Shape:
     least = next((f for f in range(2, n) if n % f == 0), 1)
     return (least, n // least)
+
+
+@plan("ConstantOfShape")
+def _filled(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
+    if d.chance(0.8):
+        attributes["value"] = Constant.of(d.array((1,)))
+    return [Operand((len(wanted),), d.choose(("fixed", "drawn")), np.array(wanted, np.int64))]
 
 
 @plan("GatherElements")

@@ -50,6 +50,7 @@ class Applied:
 
 
 Value = np.ndarray | Fixed | Applied
+Input = str | Fixed | int | Sequence[int] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +83,23 @@ class Drawing:
         shape = [f"d{d}" if d in symbolic else d for d in value.shape]
         return self.builder.input(name, DType.of(value.dtype), shape)
 
-    def op(self, op: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
-        """Applies an operator, named by its key, to values; a tuple of values comes back when ``outputs`` is not 1."""
+    def op(self, op: str, *inputs: Input, outputs: int = 1, **attributes: Any) -> Any:
+        """Applies an operator, named by its key, to values; a tuple of values comes back when ``outputs`` is not 1.
+
+        Integers among the inputs, and lists of them, are constants of int64.
+        """
         domain, name = split_key(op)
-        return self.builder.op(name, *inputs, outputs=outputs, domain=domain, **attributes)
+        return self.builder.op(name, *map(self._input, inputs), outputs=outputs, domain=domain, **attributes)
+
+    def places(self, x: str, axis: int, start: int = 0, step: int = 1) -> str:
+        """Numbers from ``start`` on in steps, up to the extent of ``x`` along an axis more: the places there."""
+        extent = self.op("Squeeze", self.op("Shape", x, start=axis, end=axis + 1))
+        return self.op("Range", start, self.op("Add", extent, start) if start else extent, step)
+
+    def _input(self, given: Input) -> str | None:
+        if given is None or isinstance(given, str):
+            return given
+        return self.value(given if isinstance(given, Fixed) else fixed(given, "int64"))
 
     def finish(self, *outputs: str) -> Instance:
         """The instance with these outputs, the first of which is the root."""

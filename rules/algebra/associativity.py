@@ -86,7 +86,7 @@ def draw(d: Sampler, op: str, kinds: Sequence[str], inverse: str = "") -> Instan
     inner = drawing.op(d.choose((op, inverse or op)), *((b, c) if d.chance(0.7) else (c, b)))
     root = drawing.op(op, *((a, inner) if d.chance() else (inner, a)))
     if d.chance(0.3):
-        root = drawing.op(op, root, drawing.value(fixed(d.choose((1.0, 0.5, -2.0)), dtype)))
+        root = drawing.op(op, root, fixed(d.choose((1.0, 0.5, -2.0)), dtype))
     return drawing.finish(root, *([drawing.op(op, b, a)] if d.chance(0.9) else []), *d.subset([inner], 0.3))
 
 

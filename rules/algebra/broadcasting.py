@@ -2,34 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-
-import numpy as np
+from itertools import zip_longest
 
 from eqsat.conditions import constant
-from eqsat.equations import form
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import operators_with
+from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.schema_operator import further_inputs
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, shared
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, for_each_operator, group_rule, shared
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.indices import is_view
+from eqsat.rules.views.movement import moves_elements
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
-from eqsat.samples import Drawing, Instance, Sampler
 
 _SOURCE = "ONNX multidirectional broadcasting"
 
 
 def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
     """Whether operands of these shapes give exactly ``result``: on each axis, each extent is that of the result or 1."""
-    rank = len(result)
-    if any(len(shape) > rank for shape in operands):
-        return False
-    for axis in range(rank):
-        extents = [s[axis - rank + len(s)] for s in operands if axis >= rank - len(s)]
-        if any(d not in (1, result[axis]) for d in extents) or result[axis] not in extents:
-            return False
-    return True
+    columns = zip_longest(*(shape[::-1] for shape in (result, *operands)), fillvalue=1)
+    alike = all(wanted in given and all(d in (1, wanted) for d in given) for wanted, *given in columns)
+    return alike and max(map(len, operands)) == len(result)
 
 
 def _is_repeated(node: Ref, x: Ref) -> bool:
@@ -112,17 +107,6 @@ def remove_expand_before_matmul(m: Match) -> Term:
     return _again(m)
 
 
-def _draw_view(d: Sampler) -> Instance:
-    """A number expanded to the shape of a value, under a view, in a sum with one."""
-    drawing = Drawing()
-    rows, columns = d.extents(2, ones=0)
-    x = drawing.value(d.floats((rows, columns)), {rows, columns})
-    filled = drawing.op("Expand", drawing.builder.constant(np.float32(d.choose((1, -2)))), drawing.op("Shape", x))
-    where = drawing.builder.constant(d.choose(([0], [1], [1, 2])), "int64")
-    ones, others = (drawing.op("Unsqueeze", v, where) for v in (filled, x))
-    return drawing.finish(drawing.op("Add", ones, others), ones)
-
-
 def _users_of_expanded(view: GroupView) -> Iterator[Match]:
     """Each elementwise operator that reads an Expand, with ``x`` in its place, and its other operands."""
     known = {node.handle for node, (x, _) in view.nodes("Expand") if x is not None and x.is_constant}
@@ -167,25 +151,19 @@ def sink_expand_behind_elementwise(m: Match) -> Term:
     return apply("Expand", Apply(m.op, m.operands, m.root.attributes), m.shape)
 
 
-def _views_of_numbers(view: GroupView) -> Iterator[Match]:
-    expanded = {
-        node.handle: x for node, (x, _) in complete_nodes(view, "Expand") if x.is_constant and x.type.shape == ()
-    }
-    for op in operators_with(is_view) if expanded else ():
-        for node, (x, *_) in complete_nodes(view, op):
-            if x.handle in expanded and not node.is_constant:
-                yield Match({"x": expanded[x.handle]}, node)
+def _reshapes(op: Operator) -> bool:
+    return is_view(op) and moves_elements(op)
 
 
-@group_rule(
-    find=_views_of_numbers,
-    exactness=Exactness.EXACT,
-    source=_SOURCE,
-    sample=_draw_view,
-)
-def expand_number_to_shape_of_view(m: Match) -> Term:
-    """``Unsqueeze(Expand(c, s)) == Expand(c, its shape)`` for a number ``c``: masks of ones, which have axes added."""
-    return repeated(m.x, (), m.root.shape, m.root)
+@for_each_operator(_reshapes)
+def _of_number(op: str) -> None:
+    """Masks of ones have axes added."""
+    Equations(__name__, source=_SOURCE, functions=named(repeated))(
+        f"expand_number_to_shape_of_{op.lower()}",
+        f"{op}(Expand(c, s){further_inputs(op)}, **a) == repeated(c, (), root.shape, root)",
+        constant("c"),
+        "a number: c.shape == ()",
+    )
 
 
 def _functions_expanded(view: GroupView) -> Iterator[Match]:

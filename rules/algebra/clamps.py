@@ -58,24 +58,12 @@ def numbers(*bounds: Ref | None) -> bool:
 # --- one clamp for two
 
 equation = Equations(__name__, source="a composition of clamps is a clamp; NaN passes through")
-equation(
-    "compose_clips",
-    "Clip(Clip(x, *a, *b), *f, *g) == composed(x, (a, b), (f, g))",
-    constant("a", "b", "f", "g"),
-    "no bound is NaN: numbers(a, b, f, g)",
-)
-equation(
-    "compose_clip_of_relu",
-    "Clip(Relu(x), *a, *b) == composed(x, (0, None), (a, b))",
-    constant("a", "b"),
-    "no bound is NaN: numbers(a, b)",
-)
-equation(
-    "compose_relu_of_clip",
-    "Relu(Clip(x, *a, *b)) == composed(x, (a, b), (0, None))",
-    constant("a", "b"),
-    "no bound is NaN: numbers(a, b)",
-)
+for name, left, right, bounds in (
+    ("compose_clips", "Clip(Clip(x, *a, *b), *f, *g)", "composed(x, (a, b), (f, g))", "abfg"),
+    ("compose_clip_of_relu", "Clip(Relu(x), *a, *b)", "composed(x, (0, None), (a, b))", "ab"),
+    ("compose_relu_of_clip", "Relu(Clip(x, *a, *b))", "composed(x, (a, b), (0, None))", "ab"),
+):
+    equation(name, f"{left} == {right}", constant(*bounds), f"no bound is NaN: numbers({', '.join(bounds)})")
 
 # --- extrema with constants, and clamps that do nothing
 

@@ -72,7 +72,7 @@ class Step:
                 o._over(ends, memo) if isinstance(o, Step) else ends if isinstance(o, Ref) else (o, o)
                 for o in self.operands
             ]
-            memo[id(self)] = _between(self.op, self.attributes, [b for b in bounds if b is not None], len(bounds))
+            memo[id(self)] = _between(self.op, self.attributes, bounds)
         return memo[id(self)]
 
     @cached_property
@@ -96,7 +96,7 @@ class Step:
 def _turns(op: str, attributes: Attributes, index: int, ends: Ends) -> bool:
     """Whether an operator may rise and fall in an operand between these ends, the others fixed."""
     low, high = ends
-    if low.dtype == np.bool_ or low == high:
+    if low is high or low.dtype == np.bool_ or low == high:  # an absent operand is ``None`` at both
         return False
     facts = traits_of(op, attributes)
     chosen = index in facts.sources and (facts.clamps or bool(facts.truths))
@@ -105,25 +105,26 @@ def _turns(op: str, attributes: Attributes, index: int, ends: Ends) -> bool:
     return not (facts.homogeneous and facts.operands == 1 and (low >= 0 or high <= 0))
 
 
-def _between(op: str, attributes: Attributes, bounds: Sequence[Ends], count: int) -> Ends | None:
+def _between(op: str, attributes: Attributes, bounds: Sequence[Ends | None]) -> Ends | None:
     """Bounds of an operator between bounds of its operands: the least and the greatest of what it makes of their ends."""
-    if len(bounds) < count or any(_turns(op, attributes, i, ends) for i, ends in enumerate(bounds)):
+    known = [ends for ends in bounds if ends is not None]
+    if len(known) < len(bounds) or any(_turns(op, attributes, i, ends) for i, ends in enumerate(known)):
         return None
-    found = [_defined(op, attributes, corner) for corner in itertools.product(*bounds)]
+    found = [_defined(op, attributes, corner) for corner in itertools.product(*known)]
     return None if None in found else (min(found), max(found))  # type: ignore[type-var]
 
 
 def _defined(op: str, attributes: Attributes, operands: Sequence[Any]) -> Any:
     """The result for single numbers, ``None`` for one that is not defined: no number, or beyond the range of its type."""
-    result = np.asarray(evaluate_operator(op, attributes, [np.asarray(o) for o in operands])[0]).reshape(())[()]
-    largest = max((abs(float(o)) for o in (*operands, result)), default=0.0)
+    result = np.asarray(evaluate_operator(op, attributes, operands)[0]).reshape(())[()]
+    largest = max((abs(float(o)) for o in (*operands, result) if o is not None), default=0.0)
     if math.isnan(largest):
         return None
     facts = traits_of(op, attributes)
     if result.dtype.kind in "iu" and not facts.quantises:  # what is quantised is cut off at the ends of its range
         if facts.converts:
             return result if abs(float(operands[0])) < min(_LARGEST, float(np.iinfo(result.dtype).max)) else None
-        wide = evaluate_operator(op, attributes, [np.asarray(o, np.float64) for o in operands])[0]
+        wide = evaluate_operator(op, attributes, [o if o is None else np.asarray(o, np.float64) for o in operands])[0]
         return result if abs(float(wide)) < min(_LARGEST, float(np.iinfo(result.dtype).max)) else None
     return result
 
@@ -167,7 +168,6 @@ def _number(x: Ref, node: Ref) -> np.ndarray:
 def _draw(d: Sampler) -> Instance:
     """A look-up by buckets of positions, now and then by what has no end."""
     drawing = Drawing()
-    number = drawing.builder.constant
     rows, columns, size = d.extents(3)
     wide = d.array((rows, columns), "int32")
     given = wide if d.chance(0.3) else d.rng.integers(-40, 40, wide.shape, np.int32)
@@ -175,15 +175,14 @@ def _draw(d: Sampler) -> Instance:
     near, last = d.integer(1, 6), d.integer(8, 12)
     distance = drawing.op(d.choose(("Abs", "Abs", "Abs", "Neg")), x)
     logarithm = drawing.op("Log", drawing.op("Cast", distance, to=1))
-    far = drawing.op("Cast", drawing.op("Mul", logarithm, number(np.float32(d.choose((1.5, 3.25))))), to=7)
+    far = drawing.op("Cast", drawing.op("Mul", logarithm, fixed(np.float32(d.choose((1.5, 3.25))))), to=7)
     if d.chance(0.85):
-        far = drawing.op("Min", far, number(np.int64(last)))
-    bucket = drawing.op("Where", drawing.op("Less", distance, number(np.int64(near))), number(np.int64(near)), far)
+        far = drawing.op("Min", far, last)
+    bucket = drawing.op("Where", drawing.op("Less", distance, near), near, far)
     if d.chance():
-        side = drawing.op("Cast", drawing.op("Greater", x, number(np.int64(0))), to=7)
-        bucket = drawing.op("Add", bucket, drawing.op("Mul", side, number(np.int64(last + 1))))
-    table = d.floats((90, size))
-    return drawing.finish(drawing.op("Gather", drawing.value(fixed(table)), bucket, axis=0))
+        side = drawing.op("Cast", drawing.op("Greater", x, 0), to=7)
+        bucket = drawing.op("Add", bucket, drawing.op("Mul", side, last + 1))
+    return drawing.finish(drawing.op("Gather", fixed(d.floats((90, size))), bucket, axis=0))
 
 
 def _looked_up(view: GroupView) -> Iterator[Match]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, finite, same_type, worthwhile
+from eqsat.conditions import asks, constant, finite, same_type, worthwhile
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.operator import Operator, defined
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, GroupView, Hint, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, for_each_operator, group_rule
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import expanded
@@ -154,61 +154,39 @@ def _is_arithmetic(op: Operator) -> bool:
     return op.bit_exact and op.traits.operands == 2 and bool(op.traits.affine)
 
 
-def _is_number(value: Ref) -> bool:
-    """Whether a value is one number known at compile time."""
-    return value.is_constant and value.type.size == 1
+@asks(values={"single": True})
+def are_numbers(*values: Ref) -> bool:
+    return all(value.type.size == 1 for value in values)
 
 
-def _choices(view: GroupView) -> dict[int, tuple[Ref, Term, Term]]:
-    """Condition and numbers of each choice between two, by class; truth values as floats are the choice between 1 and 0."""
-    found: dict[int, tuple[Ref, Term, Term]] = {}
-    for node, (c, p, q) in complete_nodes(view, "Where"):
-        if _is_number(p) and _is_number(q):
-            found.setdefault(node.handle, (c, p, q))
-    for node, (c,) in complete_nodes(view, "Cast"):
-        if c.dtype is DType.BOOL and node.dtype in FLOATS:
-            found.setdefault(node.handle, (c, literal(1, node.dtype), literal(0, node.dtype)))
-    return found
-
-
-def _functions_of_choices(view: GroupView) -> Iterator[Match]:
-    choices = _choices(view)
-    for node, (x,) in complete_nodes(view, "Cast"):
-        if x.handle in choices:
-            c, *numbers = choices[x.handle]
-            results = [apply("Cast", number, to=int(node.dtype)) for number in numbers]
-            yield Match({"x": x, "c": c, "results": results}, node)
-    for op in operators_with(_is_arithmetic):
-        for node, (a, b) in complete_nodes(view, op):
-            if a.handle in choices and _is_number(b):
-                c, *numbers = choices[a.handle]
-                yield Match({"x": a, "c": c, "results": [apply(op, number, b) for number in numbers]}, node)
-            elif b.handle in choices and _is_number(a):
-                c, *numbers = choices[b.handle]
-                yield Match({"x": b, "c": c, "results": [apply(op, a, number) for number in numbers]}, node)
-
-
-_NUMBERS = Condition("numbers", lambda m: True, hints=[Hint(name, single=True) for name in "pqk"])
-
-
-@group_rule(
-    find=_functions_of_choices,
-    where=stated(
-        "x root",
-        worthwhile("floats: {x.dtype, root.dtype} <= FLOATS"),
-        worthwhile("not a constant: not root.is_constant"),
-        worthwhile("the choice has the shape of the result: x.shape == root.shape"),
-        functions={"FLOATS": FLOATS},
-    ),
-    exactness=Exactness.EXACT,
+equation = Equations(
+    __name__,
+    functions={"FLOATS": FLOATS, "BOOL": DType.BOOL},
     source="each element is computed from one number of two, alike before and behind the choice",
-    forms=[
-        form(text, constant(*"pqk"), _NUMBERS)
-        for choice in ("Where(c, p, q)", "Cast(Not(c), to=t)")
-        for text in (f"{choice} + k", f"k / {choice}", f"Cast({choice}, to=u)")
-    ],
 )
-def choose_between_results(m: Match) -> Term:
-    """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one,
-    or casts."""
-    return apply("Where", m.c, *m.results)
+
+
+def _choose(name: str, left: str, right: str, numbers: str, *where: str) -> None:
+    equation(
+        f"choose_between_results_of_{name}",
+        f"{left} == {right}",
+        constant(*numbers),
+        worthwhile(f"numbers: are_numbers({', '.join(numbers)})"),
+        *where,
+        worthwhile(f"floats: {numbers[-1]}.dtype in FLOATS and root.dtype in FLOATS"),
+        worthwhile("not a constant: not root.is_constant"),
+        worthwhile("the choice has the shape of the result: y.shape == root.shape"),
+    )
+
+
+@for_each_operator(_is_arithmetic)
+def _of_choice(op: str) -> None:
+    """A number beside a choice between two, and beside truth values as floats, which are the choice between 1 and 0."""
+    for side, f in (("", op + "({}, k)"), ("_from_number", op + "(k, {})"))[: 1 if defined(op).commutative else 2]:
+        name = op.lower() + side
+        _choose(name, f.format("(y := Where(c, p, q))"), f"Where(c, {f.format('p')}, {f.format('q')})", "pqk")
+        right = f"Where(c, {f.format('1')}, {f.format('0')})"
+        _choose(f"{name}_of_truth", f.format("Cast(c, **y)"), right, "k", "truth values: c.dtype is BOOL")
+
+
+_choose("cast", "Cast((y := Where(c, p, q)), **t)", "Where(c, Cast(p, **t), Cast(q, **t))", "pq")

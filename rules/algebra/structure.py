@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import condition, every_element, same_type, varies, worthwhile
+from eqsat.conditions import condition, every_element, same_type, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Merge, Term, apply, group_rule, literal, present
-from eqsat.rules.terms import complete_nodes, outputs_of
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Merge, Ref, Term, group_rule, literal, present
+from eqsat.rules.terms import outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SPEC = "ONNX operator specification"
@@ -81,28 +81,14 @@ dropout(
 # --- numbers along extents that are computed
 
 
-def _filled(d: Sampler) -> Instance:
-    drawing = Drawing()
-    x = d.array(d.shape(1, 3, ones=0), d.choose(("float32", "int64")))
-    number: dict[str, Any] = {"value": Constant.of(np.array([d.choose((0, 1, -3))], x.dtype))}
-    if x.dtype == np.float32 and d.chance(0.2):
-        number = {}
-    name = drawing.value(x, d.subset(x.shape, 0.7))
-    filled = drawing.op("ConstantOfShape", drawing.op("Shape", name), **number)
-    return drawing.finish(drawing.op("Add", name, filled))
+def filling(node: Ref) -> Term:
+    """The number that a ConstantOfShape repeats."""
+    value = node.attributes.get("value")
+    return literal(value.numpy().reshape(()) if isinstance(value, Constant) else np.float32(0))
 
 
-def _fillings(view: GroupView) -> Iterator[Match]:
-    for node, (s,) in complete_nodes(view, "ConstantOfShape"):
-        yield Match({"s": s}, node)
-
-
-@group_rule(find=_fillings, where=[varies("s")], exactness=Exactness.EXACT, source=SPEC, sample=_filled)
-def expand_number_instead_of_filling(m: Match) -> Term:
-    """``ConstantOfShape(s, value=v) == Expand(v, s)``: what is known of numbers that are repeated is known of it."""
-    value = m.root.attributes.get("value")
-    number = literal(value.numpy().reshape(()) if isinstance(value, Constant) else np.float32(0))
-    return apply("Expand", number, m.s)
+# What is known of numbers that are repeated is known of it.
+equation("expand_number_instead_of_filling", "ConstantOfShape(s, **n) == Expand(filling(n), s)")
 
 
 # --- inputs that may as well be absent

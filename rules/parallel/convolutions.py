@@ -102,16 +102,13 @@ def _in_one(group: Sequence[Branch], kernel: tuple[int, ...]) -> Iterator[Merge]
     first, sizes = group[0], [branch.w.static_shape[0] for branch in group]
     own, strides, dilations, pads = window(first.node, first.w)
     grown = tuple(p + (k - o) // 2 for p, k, o in zip(pads, (*kernel, *kernel), (*own, *own), strict=True))
-    weights = apply("Concat", *(_enlarged(branch.w, kernel) for branch in group), axis=0)
+    weights = apply("Concat", *(enlarged(b.w, b.w.static_shape[2:], kernel) for b in group), axis=0)
     attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": grown}
     whole = apply("Conv", first.x, weights, *joined_biases(group, sizes), group=1, **attributes)
     yield from parts_of(whole, group, sizes, axis=1)
 
 
-def _enlarged(w: Ref, kernel: tuple[int, ...]) -> Term:
-    """Weights with zeros around the kernel, as many on either side."""
-    own = w.static_shape[2:]
-    if own == kernel:
-        return w
+def enlarged(w: Term, own: Sequence[int], kernel: Sequence[int]) -> Term:
+    """Weights with zeros around their own kernel, as many on either side."""
     border = [(k - o) // 2 for k, o in zip(kernel, own, strict=True)]
-    return apply("Pad", w, int64s([0, 0, *border, 0, 0, *border]))
+    return apply("Pad", w, int64s([0, 0, *border, 0, 0, *border])) if any(border) else w

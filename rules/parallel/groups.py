@@ -6,10 +6,7 @@ from typing import NamedTuple
 
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
-from eqsat.rewrite import (
-    GroupView,
-    Ref,
-)
+from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.terms import complete_nodes, outputs_of
 
 
@@ -88,17 +85,9 @@ class Products:
 
     def _origins(self, weight: Ref) -> set[int]:
         """The values that ``weight`` is a scaled, rearranged or joined form of, itself among them."""
-        known = self._origins_of.get(weight.handle)
-        if known is not None:
-            return known
-        found = self._origins_of[weight.handle] = {weight.handle}
-        waiting = [weight]
-        while waiting:
-            for handle, operand in self._operands(waiting.pop()).items():
-                if handle not in found:
-                    found.add(handle)
-                    waiting.append(operand)
-        return found
+        if weight.handle not in self._origins_of:
+            self._origins_of[weight.handle] = set(_backwards(weight, lambda value: self._operands(value).values()))
+        return self._origins_of[weight.handle]
 
     def _operands(self, value: Ref) -> dict[int, Ref]:
         known = self._made_from.get(value.handle)
@@ -152,19 +141,20 @@ def computed_from(view: GroupView, targets: Sequence[Ref], sources: set[int]) ->
 
     The search runs backwards: right operands are mostly constants in disguise, with few operands of their own.
     """
-    return {target.handle for target in targets if _is_computed_from(view, target, sources)}
+
+    def operands(value: Ref) -> Iterator[Ref]:
+        return (x for _, inputs in view.spellings(value) for x in inputs if x is not None)
+
+    return {target.handle for target in targets if not sources.isdisjoint(_backwards(target, operands))}
 
 
-def _is_computed_from(view: GroupView, target: Ref, sources: set[int]) -> bool:
-    seen = {target.handle}
-    waiting = [target]
+def _backwards(value: Ref, operands: Callable[[Ref], Iterable[Ref]]) -> Iterator[int]:
+    """The e-class of a value, and those of its operands, of theirs, and so on."""
+    seen = {value.handle}
+    waiting = [value]
     while waiting:
-        value = waiting.pop()
-        if value.handle in sources:
-            return True
-        operands = (operand for _, inputs in view.spellings(value) for operand in inputs)
-        for operand in operands:
-            if operand is not None and operand.handle not in seen:
+        yield (found := waiting.pop()).handle
+        for operand in operands(found):
+            if operand.handle not in seen:
                 seen.add(operand.handle)
                 waiting.append(operand)
-    return False

@@ -8,8 +8,6 @@ where the sum does not.
 """
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,10 @@ from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref, Term, apply, literal
+from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.linear.alignment import largest, lies_along, limit, reshaped, spread
-from eqsat.rules.parallel.convolutions import explicit, window
-from eqsat.rules.terms import add, int64s, mul, sub, total
+from eqsat.rules.parallel.convolutions import enlarged, explicit, window
+from eqsat.rules.terms import add, mul, sub, total
 from eqsat.samples import Sampler, fixed
 
 
@@ -42,22 +40,9 @@ def stay_finite(*values: Ref | None) -> bool:
     return not found or sum(map(largest, found)) < limit(found[0])
 
 
-def in_the_middle(w: Term, kernel: Sequence[int], v: Term, inner: Sequence[int], axis: int = 0) -> Term:
-    """Weights ``w`` to whose middle ``v`` of a smaller kernel is added."""
-    if axis == len(kernel):
-        return add(w, v)
-    border = (kernel[axis] - inner[axis]) // 2
-    ends = (0, border, border + inner[axis], kernel[axis])
-    parts = [
-        apply("Slice", w, int64s((start,)), int64s((end,)), int64s((axis + 2,))) if border else w
-        for start, end in pairwise(ends)
-    ]
-    middle = in_the_middle(parts[1], kernel, v, inner, axis + 1)
-    return apply("Concat", parts[0], middle, parts[2], axis=axis + 2) if border else middle
-
-
 def summed(w: Ref, v: Ref) -> Term:
-    return in_the_middle(w, w.static_shape[2:], v, v.static_shape[2:])
+    """Weights ``w`` to whose middle ``v`` of a smaller kernel is added."""
+    return add(w, enlarged(v, v.static_shape[2:], w.static_shape[2:]))
 
 
 def sees_middle(p: Ref, x: Ref, w: Ref) -> bool:
@@ -82,7 +67,7 @@ def with_itself(w: Ref, s: Ref | None = None, sign: int = 1) -> Term:
     added: Term = literal(same)
     if s is not None:
         added = mul(added, reshaped(s, (math.prod(s.static_shape), 1, *ones)))
-    return in_the_middle(w, kernel, added, ones)
+    return add(w, enlarged(added, ones, kernel))
 
 
 def _at_times_huge(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
@@ -102,7 +87,7 @@ def _branch(d: Sampler, channels: tuple[int, int, int], rank: int, stride: int, 
     pads = (*begins, *(n - begin for n, begin in zip(totals, begins, strict=True)))
     own = {"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {"pads": pads, "dilations": (dilation,) * rank}
     weights = _at_times_huge(d, (outside, inside, *kernel))
-    bias = d.choose((None, None, fixed(d.floats((outside,)))))
+    bias = d.choose((None, fixed(d.floats((outside,)))))
     return {"group": groups, "strides": (stride,) * rank, **own}, d.either(weights, 0.95), bias
 
 
@@ -119,8 +104,8 @@ def _added(d: Sampler) -> dict[str, Any]:
     x, channels = _input(d, rank)
     groups, outside = d.choose((1, 1, channels)), channels * d.integer(1, 2)
     p, w, b = _branch(d, (outside, channels // groups, groups), rank, stride, common)
-    if d.chance(0.25):
-        groups, outside = d.choose(((channels + 1 - groups, outside), (1, 1)))
+    if d.chance(0.4):
+        groups, outside = d.choose(((channels + 1 - groups, outside), (1, 1), (1, 1)))
     q, v, c = _branch(d, (outside, channels // groups, groups), rank, stride, common)
     if d.chance(0.15):  # one element beside several, through windows that look alike
         x, kernel = x.reshape(-1)[: channels * 3].reshape(1, channels, 3), (channels, channels, 3)

@@ -13,7 +13,7 @@ from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule,
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import slice_term
-from eqsat.rules.views.parts import parts_of
+from eqsat.rules.views.parts import concats, parts_of
 from eqsat.samples import Drawing, Instance, Sampler
 
 SOURCE = "ONNX Gather, Split and Concat"
@@ -63,13 +63,11 @@ def _draw_steps(d: Sampler) -> Instance:
     axis, steps = d.integer(0, len(shape) - 1), d.integer(2, 3)
     shape = (*shape[:axis], steps if d.chance(0.9) else steps + 1, *shape[axis + 1 :])
     x = drawing.value(d.floats(shape), d.subset(shape[:axis] + shape[axis + 1 :], 0.3) if d.chance(0.2) else ())
-    number = drawing.builder.constant
     negative = 0 if d.chance(0.8) else shape[axis]
-    found = [drawing.op("Gather", x, number(i - negative, "int64"), axis=axis) for i in range(steps)]
+    found = [drawing.op("Gather", x, i - negative, axis=axis) for i in range(steps)]
     if d.chance(0.3):
-        sizes = number([1] * shape[axis], "int64")
-        parts = drawing.op("Split", x, sizes, axis=axis, outputs=shape[axis])
-        found = [drawing.op("Squeeze", part, number([axis], "int64")) for part in parts]
+        parts = drawing.op("Split", x, [1] * shape[axis], axis=axis, outputs=shape[axis])
+        found = [drawing.op("Squeeze", part, [axis]) for part in parts]
     joined = drawing.op("Concat", *(found if d.chance(0.8) else found[::-1]), axis=d.integer(0, len(shape) - 2))
     return drawing.finish(*found, joined)
 
@@ -96,11 +94,8 @@ def _joined(view: GroupView) -> Iterator[Match]:
     """Each concatenation of elements of one value, each of which comes next after the one before it."""
     elements = by_class(_elements(view))
     places = {(handle, e.whole.handle, e.axis, e.index) for handle, found in elements.items() for e in found}
-    for node, operands in complete_nodes(view, "Concat"):
-        if len(operands) < 2 or node.type.rank is None:
-            continue
-        along = int(node.attr("axis")) % node.rank
-        for first in elements.get(operands[0].handle, ()):
+    for node, (along, operands) in concats(view):
+        for first in elements.get(operands[0].handle, ()) if len(operands) > 1 else ():
             whole, axis, start = first.whole, first.axis, first.index
             if all((x.handle, whole.handle, axis, start + i) in places for i, x in enumerate(operands)):
                 yield Match({"whole": whole, "axis": axis, "along": along, "start": start, "n": len(operands)}, node)

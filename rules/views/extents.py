@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import named, stated
+from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir import extents
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, shared
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -42,11 +42,16 @@ def listed(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> Term:
 def _longest_run(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> tuple[int, Apply | None]:
     """How many of the first extents some input, or one of ``more``, has side by side, and these."""
     best, found = 0, None
-    for value in (*(Ref(handle, known.values) for handle in known.values.inputs()), *more):
+    for value in (*_inputs(known), *more):
         run, start = _run_of(dims, value)
         if run > best:
             best, found = run, apply("Shape", value, start=start, end=start + run)
     return best, found
+
+
+def _inputs(known: Ref) -> list[Ref]:
+    """The inputs of the program that ``known`` is a value of."""
+    return [Ref(handle, known.values) for handle in known.values.inputs()]
 
 
 def _run_of(dims: Sequence[Dim], value: Ref) -> tuple[int, int]:
@@ -148,10 +153,6 @@ def _ones_between(few: Sequence[Dim], many: Sequence[Dim]) -> list[int] | None:
     return axes if len(many) - len(axes) == len(few) else None
 
 
-def _reads_extents(op: Operator) -> bool:
-    return bool(op.traits.counts)
-
-
 def _draw_list(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, columns, depth = d.extents(3, ones=0)
@@ -159,25 +160,31 @@ def _draw_list(d: Sampler) -> Instance:
         image = drawing.value(d.floats((1, 1, rows, columns)), {rows, columns})
         y = drawing.op("MaxPool", image, kernel_shape=(2, 2), strides=(2, 2), ceil_mode=1, pads=(0, 0, 1, 1))
         whole = drawing.op("Shape", y, start=2)
-        return drawing.finish(drawing.op("Expand", drawing.value(d.floats((1,))), whole))
-    x = drawing.value(d.floats((rows, columns, depth)), {rows, columns})
-    y = drawing.op("Relu", x)
-    numbers = drawing.builder.constant
-    extent = drawing.op("Gather", drawing.op("Shape", y), numbers([d.integer(0, 2)], "int64"))
-    if d.chance():
-        start = d.integer(1, 2)
-        other = drawing.op("Shape", y, start=start, end=start + 1)
-        extent = drawing.op(d.choose(("Mul", "Add")), extent, other)
-    whole = drawing.op("Concat", numbers([2], "int64"), extent, axis=0)
+    elif d.chance(0.3):  # what rows have that are looked up
+        at = drawing.value(d.integers((rows, columns), "int64", 0, 3), {rows, columns})
+        near = drawing.op("Gather", fixed(d.floats((4, depth, *d.choose(((), (2,)))))), at)
+        known = drawing.op("Shape", drawing.op("Relu", near), start=d.integer(0, 1), end=2)
+        whole = drawing.op("Concat", known, [depth if d.chance(0.8) else 1], axis=0)
+    else:
+        y = drawing.op("Relu", drawing.value(d.floats((rows, columns, depth)), {rows, columns}))
+        extent = drawing.op("Gather", drawing.op("Shape", y), [d.integer(0, 2)])
+        if d.chance():
+            start = d.integer(1, 2)
+            other = drawing.op("Shape", y, start=start, end=start + 1)
+            extent = drawing.op(d.choose(("Mul", "Add")), extent, other)
+        whole = drawing.op("Concat", [2], extent, axis=0)
     return drawing.finish(whole, drawing.op("Expand", drawing.value(d.floats((1,))), whole))
+
+
+def _reads_extents(op: Operator) -> bool:
+    return bool(op.traits.counts)
 
 
 def _takes_windows(op: Operator) -> bool:
     return op.traits.spatial or (op.traits.product is not None and op.traits.product.slides)
 
 
-@shared
-def _lists(view: GroupView) -> tuple[Ref, ...]:
+def _lists(view: GroupView) -> Sequence[Ref]:
     """What tells an operator extents, each value once."""
     read = (
         inputs[i]
@@ -189,56 +196,6 @@ def _lists(view: GroupView) -> tuple[Ref, ...]:
     return tuple({x.handle: x for x in read if x is not None}.values())
 
 
-def _lists_that_are_read(view: GroupView) -> Iterator[Match]:
-    """What tells an operator extents; and with the values whose extents windows leave of those of the inputs."""
-    windows = tuple(node for op in operators_with(_takes_windows) for node, _ in view.nodes(op))
-    for x in _lists(view):
-        yield Match({"x": x, "windows": ()}, x)
-        if windows:
-            yield Match({"x": x, "windows": windows}, x)
-
-
-def left_by_windows(dims: Sequence[Dim]) -> bool:
-    """Whether an extent is computed from another one, as windows compute it."""
-    return any(isinstance(d, str) and "(" in d for d in dims)
-
-
-@group_rule(
-    find=_lists_that_are_read,
-    where=stated(
-        "x windows",
-        worthwhile("not a constant: not x.is_constant"),
-        "a list of integers, or one: x.dtype is int64 and x.rank < 2",
-        worthwhile("a list, or an extent by a symbol: x.rank == 1 or not isinstance(x.dims[0], int)"),
-        worthwhile("windows leave one of them: not windows or x.rank == 1 and left_by_windows(x.dims)"),
-        functions=named(left_by_windows),
-    ),
-    exactness=Exactness.EXACT,
-    source="ONNX Shape",
-    sample=_draw_list,
-)
-def read_extents_from_inputs(m: Match) -> Term:
-    """``a list of extents == Concat(numbers, Shape(input, start, end), ...)`` where what reads it is told extents by it.
-
-    Extents that windows leave of those of the inputs may be read where they are, too.
-    """
-    term = listed(m.x.dims, m.x, m.windows)
-    return term if m.x.rank else apply("Squeeze", term)
-
-
-def _draw_near(d: Sampler) -> Instance:
-    drawing = Drawing()
-    rows, columns, depth = d.extents(3, ones=0)
-    at = drawing.value(d.integers((rows, columns), "int64", 0, 3), {rows, columns})
-    row = (depth, *d.choose(((), (2,))))
-    near = drawing.op("Gather", drawing.value(fixed(d.floats((4, *row)))), at)
-    start = d.integer(0, 1)
-    known = drawing.op("Shape", drawing.op("Relu", near) if d.chance() else at, start=start, end=2)
-    numbers = drawing.builder.constant([depth if d.chance(0.8) else 1], "int64")
-    whole = drawing.op("Concat", known, numbers, axis=0)
-    return drawing.finish(whole, drawing.op("Expand", drawing.value(d.floats((1,))), whole), near)
-
-
 _NEAR = 2
 """Operators between an input and a value that is at hand before anything else is computed."""
 
@@ -246,7 +203,7 @@ _NEAR = 2
 def _near(view: GroupView, inputs: Sequence[Ref]) -> list[Ref]:
     """Values that a few operators on their way make of inputs of the program, and of constants."""
     found = {x.handle: x for x in inputs}
-    level = list(inputs)
+    level = inputs
     for _ in range(_NEAR):
         users = [user for x in level for user in view.users(x)]
         level = [
@@ -260,39 +217,44 @@ def _near(view: GroupView, inputs: Sequence[Ref]) -> list[Ref]:
     return list(found.values())[len(inputs) :]
 
 
-def _lists_of_near_values(view: GroupView) -> Iterator[Match]:
-    lists = [x for x in _lists(view) if not x.is_constant and _symbolic(x)]
-    near = _near(view, [Ref(h, lists[0].values) for h in lists[0].values.inputs()]) if lists else ()
+def _lists_that_are_read(view: GroupView) -> Iterator[Match]:
+    """What tells an operator extents, by the inputs alone, and by other values that have what no input has: windows leave
+    extents, and a value at hand may have all of a list side by side, as rows have that are looked up."""
+    lists = _lists(view)
+    windows = tuple(node for op in operators_with(_takes_windows) for node, _ in view.nodes(op))
+    near = _near(view, _inputs(lists[0])) if lists else ()
     for x in lists:
-        for value in near:
-            yield Match({"x": x, "near": value}, x)
+        dims = _several(x)
+        at_hand = ((y,) for y in near if _run_of(dims, y)[0] == len(dims) > _longest_run(dims, x)[0])
+        left = windows if any("(" in d for d in dims if isinstance(d, str)) else ()
+        yield from (Match({"x": x, "more": more}, x) for more in dict.fromkeys(((), left, *at_hand)))
 
 
-def _symbolic(x: Ref) -> bool:
-    """Whether a list of several extents is known, though not all are numbers."""
+def _several(x: Ref) -> Sequence[Dim]:
+    """A list of extents of which some are symbols; none where they are not known, or it is one."""
     try:
-        return x.rank == 1 and len(x.dims) > 1 and any(isinstance(d, str) for d in x.dims)
+        dims = x.dims if x.rank == 1 and not x.is_constant else ()
     except Unmet:
-        return False
-
-
-def has_side_by_side(dims: Sequence[Dim], value: Ref, known: Ref) -> bool:
-    """Whether a value has all of the extents side by side, and no input has."""
-    return _longest_run(dims, known)[0] < len(dims) == _run_of(dims, value)[0]
+        return ()
+    return dims if any(isinstance(d, str) for d in dims) else ()
 
 
 @group_rule(
-    find=_lists_of_near_values,
+    find=_lists_that_are_read,
     where=stated(
-        "x near",
-        "the extents are some of the value: has_side_by_side(x.dims, near, x)",
-        functions=named(has_side_by_side),
+        "x",
+        worthwhile("not a constant: not x.is_constant"),
+        "a list of integers, or one: x.dtype is int64 and x.rank < 2",
+        worthwhile("a list, or an extent by a symbol: x.rank == 1 or not isinstance(x.dims[0], int)"),
     ),
     exactness=Exactness.EXACT,
     source="ONNX Shape",
-    sample=_draw_near,
+    sample=_draw_list,
 )
-def read_extents_from_near_value(m: Match) -> Term:
-    """``Concat(Shape(input), numbers) == Shape(x)`` for a value at hand before others: rows that are looked up."""
-    _, start = _run_of(m.x.dims, m.near)
-    return apply("Shape", m.near, start=start, end=start + len(m.x.dims))
+def read_extents_from_inputs(m: Match) -> Term:
+    """``a list of extents == Concat(numbers, Shape(input, start, end), ...)`` where what reads it is told extents by it.
+
+    Extents that windows leave of those of the inputs may be read where they are, too, and all of a list where one value has them.
+    """
+    term = listed(m.x.dims, m.x, m.more)
+    return term if m.x.rank else apply("Squeeze", term)

@@ -20,7 +20,7 @@ from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.terms import Node, complete_nodes, established, int64s, nodes_by_class
 from eqsat.rules.views.extents import listed, repeated, viewed
-from eqsat.samples import Drawing, Instance, Sampler
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SOURCE = "ONNX Gather, GatherND and Range"
 
@@ -201,28 +201,19 @@ def _draw_grid(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, columns, middle = d.extents(3, ones=0)
     x = drawing.value(d.floats((rows, columns)), {rows, columns})
-    numbers = drawing.builder.constant
     counted = [_count(d, drawing, x, axis) for axis in (0, 1)]
-    middle = middle if d.chance() else 1
-    shape = drawing.op("Concat", *(drawing.op("Shape", x, start=i, end=i + 1) for i in (0, 1)), axis=0)
-    first, last = (drawing.op("Gather", shape, numbers([i], "int64")) for i in (0, 1))
-    whole = drawing.op("Concat", first, numbers([middle], "int64"), last, axis=0)
+    first, last = (drawing.op("Gather", drawing.op("Shape", x), [i]) for i in (0, 1))
+    whole = drawing.op("Concat", first, [middle if d.chance() else 1], last, axis=0)
     order = (0, 1) if d.chance(0.85) else (1, 0)
     axes = [[1, 2], [0, 1]]
-    grids = [
-        drawing.op("Expand", drawing.op("Unsqueeze", counted[i], numbers(axes[order[i]], "int64")), whole)
-        for i in order
-    ]
-    parts = [drawing.op("Unsqueeze", g, numbers([-1], "int64")) for g in grids][: 2 if d.chance(0.9) else 1]
+    grids = [drawing.op("Expand", drawing.op("Unsqueeze", counted[i], axes[order[i]]), whole) for i in order]
+    parts = [drawing.op("Unsqueeze", g, [-1]) for g in grids][: 2 if d.chance(0.9) else 1]
     return drawing.finish(drawing.op("GatherND", x, drawing.op("Concat", *parts, axis=-1)))
 
 
 def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
-    """Places along an axis of ``x``, now and then not all, or from another one on."""
-    numbers = drawing.builder.constant
-    extent = drawing.op("Squeeze", drawing.op("Shape", x, start=axis, end=axis + 1))
-    step = np.int64(1 if d.chance(0.9) else 2)
-    return drawing.op("Range", numbers(np.int64(0)), extent, numbers(step))
+    """Places along an axis of ``x``, now and then not all."""
+    return drawing.places(x, axis, step=1 if d.chance(0.9) else 2)
 
 
 def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
@@ -254,19 +245,17 @@ def _draw_flat(d: Sampler) -> Instance:
     rows, columns = d.extents(2, ones=0)
     known = columns > rows and d.chance(0.2)
     x = drawing.value(d.floats((rows, columns)), () if known else {rows, columns})
-    numbers = drawing.builder.constant
     first, second = (_count(d, drawing, x, axis) for axis in (0, 1))
-    if d.chance(0.4):  # places that are known, now and then not all
-        second = numbers(np.arange(d.choose((columns, columns - 1))))
-    width = drawing.op("Shape", x, start=1, end=2) if d.chance(0.85) else drawing.op("Shape", x, start=0, end=1)
-    lines = drawing.op("Mul", drawing.op("Unsqueeze", first, numbers([1, 2], "int64")), width)
-    at = drawing.op("Add", lines, second)
+    places = fixed(np.arange(d.choose((columns, columns - 1))))  # now and then not all
+    stride = 1 if d.chance(0.85) else 0
+    width = drawing.op("Shape", x, start=stride, end=stride + 1)
+    lines = drawing.op("Mul", drawing.op("Unsqueeze", first, [1, 2]), width)
+    at = drawing.op("Add", lines, places if d.chance(0.4) else second)
     if known:  # a grid, and a place of each row of something else, or one for all
         whole = np.arange(rows)[:, np.newaxis] * columns + np.arange(columns - rows)
         other = drawing.value(d.floats((d.choose((1, rows)), 2)), {1, rows})
-        more = drawing.op("Unsqueeze", _count(d, drawing, other, 0), numbers([1], "int64"))
-        at = drawing.op("Add", numbers(whole), more)
-    flat = drawing.op("Reshape", x, numbers([-1] if d.chance() else [-1, 1], "int64"))
+        at = drawing.op("Add", fixed(whole), drawing.op("Unsqueeze", _count(d, drawing, other, 0), [1]))
+    flat = drawing.op("Reshape", x, [-1] if d.chance() else [-1, 1])
     return drawing.finish(drawing.op("Gather", flat, at, axis=0))
 
 

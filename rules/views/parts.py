@@ -12,7 +12,6 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.rewrite import (
-    PROJECTION,
     Finder,
     GroupRule,
     GroupView,
@@ -25,7 +24,7 @@ from eqsat.rewrite import (
     group_rule,
     shared,
 )
-from eqsat.rules.terms import by_class, sizes_of_parts, split
+from eqsat.rules.terms import by_class, complete_nodes, outputs_of, sizes_of_parts, split
 from eqsat.rules.views.movement import slice_term, slices_forward
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -43,10 +42,6 @@ class Part:
         return slice_term(self.whole, {self.axis: range(self.start, self.end)})
 
 
-Concats = Mapping[int, Sequence[tuple[int, tuple[Ref, ...]]]]
-"""Class of each Concat -> its axes and parts."""
-
-
 def _offsets(parts: Sequence[Ref], axis: int) -> list[int]:
     """Where each part begins, and where the last one ends; nothing where an extent is unknown."""
     extents = [p.shape[axis] for p in parts]
@@ -54,43 +49,32 @@ def _offsets(parts: Sequence[Ref], axis: int) -> list[int]:
     return [0, *itertools.accumulate(known)] if len(known) == len(extents) else []
 
 
-def _split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
-    splits: dict[int, tuple[Ref, int, list[int]]] = {}
+@shared
+def split_parts_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
+    """Every output of a Split with known sizes, and which part of its input it is."""
+    found: list[tuple[Ref, Part]] = []
     for node, (whole, *sizes) in view.nodes("Split"):
         if whole is None or whole.type.shape is None:
-            splits.pop(node.handle, None)
             continue
         try:
             offsets = [0, *itertools.accumulate(sizes_of_parts(node, whole, *sizes))]
         except Unmet:
-            splits.pop(node.handle, None)
             continue
-        splits[node.handle] = whole, node.attr("axis", 0) % whole.rank, offsets
-    for output, (of,) in view.nodes(PROJECTION):
-        if of is not None and of.handle in splits:
-            whole, axis, offsets = splits[of.handle]
-            index: int = output.attr("index")
-            yield output, Part(whole, axis, offsets[index], offsets[index + 1])
-
-
-@shared
-def split_parts_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
-    """Every output of a Split with known sizes, and which part of its input it is."""
-    return list(_split_parts_of(view))
+        axis = node.attr("axis", 0) % whole.rank
+        found += [(out, Part(whole, axis, *offsets[i : i + 2])) for i, out in outputs_of(view, node).items()]
+    return found
 
 
 @shared
 def slices_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
     """Every Slice that cuts one axis in steps of 1, and which part of its input it is."""
-    return list(_slices_of(view))
-
-
-def _slices_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
+    found: list[tuple[Ref, Part]] = []
     for node, whole, ranges in slices_forward(view):
-        cut = [(i, r) for i, r in ranges.items() if len(r) != whole.shape[i]]
+        cut = [(axis, taken) for axis, taken in ranges.items() if len(taken) != whole.shape[axis]]
         if len(cut) == 1 and len(cut[0][1]) > 0 and (len(cut[0][1]) == 1 or cut[0][1].step == 1):
-            axis, found = cut[0]
-            yield node, Part(whole, axis, found.start, found[-1] + 1)
+            axis, taken = cut[0]
+            found.append((node, Part(whole, axis, taken.start, taken[-1] + 1)))
+    return found
 
 
 def parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
@@ -105,13 +89,17 @@ def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
     return by_class(parts_of(view))
 
 
-def _concats(view: GroupView) -> Concats:
-    found: dict[int, list[tuple[int, tuple[Ref, ...]]]] = {}
-    for node, inputs in view.nodes("Concat"):
-        parts = tuple(p for p in inputs if p is not None)
-        if parts and parts[0].type.shape is not None:
-            found.setdefault(node.handle, []).append((node.attr("axis") % parts[0].rank, parts))
-    return found
+Joint = tuple[int, tuple[Ref, ...]]
+"""The axis along which values are joined, counted from the front, and these."""
+
+
+@shared
+def concats(view: GroupView) -> Sequence[tuple[Ref, Joint]]:
+    """Every Concat of values of known rank."""
+    found = complete_nodes(view, "Concat")
+    return [
+        (node, (node.attr("axis") % parts[0].rank, parts)) for node, parts in found if parts[0].type.shape is not None
+    ]
 
 
 def _rule(find: Finder, *forms: str) -> Callable[[RightSide], GroupRule]:
@@ -128,9 +116,9 @@ def _part(m: Match) -> Term:
 
 def _parts_in_operands(view: GroupView) -> Iterator[Match]:
     """Each part of a concatenation that lies in one of its operands, as a part of that."""
-    concats = _concats(view)
+    joints = by_class(concats(view))
     for ref, part in parts_of(view):
-        for axis, operands in concats.get(part.whole.handle, ()) if part.start < part.end else ():
+        for axis, operands in joints.get(part.whole.handle, ()) if part.start < part.end else ():
             offsets = _offsets(operands, axis) if axis == part.axis else []
             for operand, begin, end in zip(operands, offsets, offsets[1:], strict=False):
                 if begin <= part.start and part.end <= end:
@@ -156,14 +144,13 @@ def _joined_parts(view: GroupView) -> Iterator[Match]:
     ends: dict[tuple[int, ...], int] = {}
     for output, part in parts_of(view):
         ends.setdefault((output.handle, part.whole.handle, part.axis, part.start), part.end)
-    for node, inputs in view.nodes("Concat"):
-        first, *others = ((i.handle if i is not None else -1) for i in inputs)
-        for part in parts.get(first, ()) if others else ():
+    for node, (axis, (first, *others)) in concats(view):
+        for part in parts.get(first.handle, ()) if others else ():
             end: int | None = part.end
             for other in others:
-                end = ends.get((other, part.whole.handle, part.axis, end)) if end is not None else None
-            if end is not None and part.start < end and part.axis == node.attr("axis") % part.whole.rank:
-                yield Match({"part": Part(part.whole, part.axis, part.start, end)}, node)
+                end = ends.get((other.handle, part.whole.handle, axis, end)) if end is not None else None
+            if end is not None and part.start < end and part.axis == axis:
+                yield Match({"part": Part(part.whole, axis, part.start, end)}, node)
 
 
 @_rule(
@@ -220,7 +207,7 @@ def _large_constant(d: Sampler) -> Instance:
     rows = len(table) if d.chance(0.15) else rows  # the other part is empty
     sizes = [rows, len(table) - rows]
     whole = drawing.value(fixed(table) if d.chance(0.9) else table)
-    return drawing.finish(*drawing.op("Split", whole, drawing.value(fixed(sizes, "int64")), outputs=2))
+    return drawing.finish(*drawing.op("Split", whole, sizes, outputs=2))
 
 
 @group_rule(find=_split_constants, exactness=Exactness.EXACT, source="ONNX Split", sample=_large_constant)
@@ -254,27 +241,26 @@ def compose_slice_of_split(m: Match) -> Term:
     return slice_term(m.whole, m.ranges)
 
 
-def _flattened(handle: int, axis: int, parts: Sequence[Ref], concats: Concats, above: frozenset[int]) -> Iterator[Ref]:
+def _flattened(
+    handle: int, axis: int, parts: Sequence[Ref], joints: Mapping[int, Sequence[Joint]], above: frozenset[int]
+) -> Iterator[Ref]:
     """The parts of a concatenation and of those among its parts. What is empty is a part of itself, and stays one part."""
     above = above | {handle}
     for part in parts:
-        nested = concats.get(part.handle, ()) if part.handle not in above else ()
+        nested = joints.get(part.handle, ()) if part.handle not in above else ()
         inner = next((p for k, p in nested if k == axis and part.handle not in {q.handle for q in p}), None)
         if inner is None:
             yield part
         else:
-            yield from _flattened(part.handle, axis, inner, concats, above)
+            yield from _flattened(part.handle, axis, inner, joints, above)
 
 
 def _nested_concats(view: GroupView) -> Iterator[Match]:
-    concats = _concats(view)
-    for node, inputs in view.nodes("Concat"):
-        parts = [p for p in inputs if p is not None]
-        if parts and parts[0].type.shape is not None:
-            axis = node.attr("axis") % parts[0].rank
-            flat = list(_flattened(node.handle, axis, parts, concats, frozenset()))
-            if len(flat) > len(inputs):
-                yield Match({"flat": flat, "axis": axis}, node)
+    joints = by_class(concats(view))
+    for node, (axis, parts) in concats(view):
+        flat = list(_flattened(node.handle, axis, parts, joints, frozenset()))
+        if len(flat) > len(parts):
+            yield Match({"flat": flat, "axis": axis}, node)
 
 
 @_rule(

@@ -25,7 +25,7 @@ from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, litera
 from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.rules.views.indices import Indices, Places, broadcast
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Input, Instance, Sampler, fixed
 
 
 def _orders(op: Operator) -> bool:
@@ -51,21 +51,18 @@ def _draw_mask(d: Sampler) -> Instance:
     across = d.choose((1, 1, 1, 0))
     queries = queries if across else keys
     shape = (batch, 1, queries if d.chance(0.3) else 1, keys)
-    m = drawing.value(d.booleans(shape if d.chance(0.8) else shape[2:]), {batch, keys})
+    shape = shape if d.chance(0.8) else shape[2:]
+    m = drawing.value(d.booleans(shape), {batch, keys})
     x = drawing.value(d.floats((queries, 2)), {queries})
-    numbers = drawing.builder.constant
-    shapes = [drawing.op("Gather", drawing.op("Shape", v), numbers([i], "int64")) for v, i in ((m, -1), (x, 0))]
-    extents = [drawing.op("Squeeze", v) for v in shapes]
-    start = numbers(np.int64(d.choose((0, 0, 2, -1))))
-    counted = [drawing.op("Range", numbers(np.int64(0)), extents[0], numbers(np.int64(1)))]
-    counted.append(drawing.op("Range", start, drawing.op("Add", extents[1], start), numbers(np.int64(1))))
-    counted[across] = drawing.op("Unsqueeze", counted[across], numbers([1], "int64"))
+    counted: list[Input] = [
+        drawing.places(m, len(shape) - 1),
+        drawing.places(x, 0, start=d.choose((0, 0, 2, -1))),
+    ]
+    counted[across] = drawing.op("Unsqueeze", counted[across], [1])
     if d.chance(0.2):  # differences from places of known rows, and a place of each of something else, or one for all
         other = drawing.value(d.floats((d.choose((1, queries)), 2)), {1, queries})
-        extent = drawing.op("Squeeze", drawing.op("Shape", other, start=0, end=1))
-        at = drawing.op("Range", numbers(np.int64(0)), extent, numbers(np.int64(1)))
-        counted = [numbers(np.arange(keys) - np.arange(queries)[:, None])]
-        counted.append(drawing.op("Unsqueeze", at, numbers([1], "int64")))
+        differences = np.arange(keys) - np.arange(queries)[:, None]
+        counted = [fixed(differences), drawing.op("Unsqueeze", drawing.places(other, 0), [1])]
     if d.chance():
         counted.reverse()
     grid = drawing.op(d.choose(("Less", "LessOrEqual", "Greater", "GreaterOrEqual")), *counted)
@@ -121,12 +118,9 @@ def _draw_first(d: Sampler) -> Instance:
     x = drawing.value(d.floats((rows, columns)), {rows, columns} if d.chance() else ())
     n = d.integer(1, (rows, columns)[axis])
     given = drawing.value(d.floats((n, 2)), {n})
-    numbers = drawing.builder.constant
-    extent = drawing.op("Squeeze", drawing.op("Shape", given, start=0, end=1))
-    step = np.int64(1 if d.chance(0.9) else 2)
-    at = drawing.op("Range", numbers(np.int64(0 if d.chance(0.9) else 1)), extent, numbers(step))
+    at = drawing.places(given, 0, start=0 if d.chance(0.9) else 1, step=1 if d.chance(0.9) else 2)
     if d.chance(0.3):
-        at = drawing.op("Unsqueeze", at, numbers([0], "int64"))
+        at = drawing.op("Unsqueeze", at, [0])
     return drawing.finish(drawing.op("Gather", x, at, axis=axis))
 
 
@@ -173,15 +167,11 @@ def _draw_angles(d: Sampler) -> Instance:
     ids = drawing.value(d.integers((batch, length), "int64", 0, 2), symbols)
     others = drawing.value(d.integers((batch, length, 2), "int64", 0, 2), symbols)
     given = drawing.op("Cast", ids if d.chance(0.8) else others, to=int(DType.BOOL if d.chance(0.9) else DType.FLOAT))
-    numbers = drawing.builder.constant
-    extents = [drawing.op("Shape", given, start=i, end=i + 1) for i in (0, 1)]
-    start = numbers(np.int64(0 if d.chance(0.9) else 2))
-    counted = drawing.op("Shape", drawing.value(d.floats((1,)), {1})) if single else extents[1]
-    end = drawing.op("Add", drawing.op("Squeeze", counted), start)
-    at = drawing.op("Range", start, end, numbers(np.int64(1)))
-    at = drawing.op("Cast", drawing.op("Unsqueeze", at, numbers([0, 2], "int64")), to=int(DType.FLOAT))
-    angles = drawing.op("Mul", at, drawing.value(fixed(d.floats((1, size) if d.chance() else (size,)))))
-    whole = drawing.op("Concat", *extents, numbers([size], "int64"), axis=0)
+    counted = (drawing.value(d.floats((1,)), {1}), 0) if single else (given, 1)
+    at = drawing.places(*counted, start=0 if d.chance(0.9) else 2)
+    at = drawing.op("Cast", drawing.op("Unsqueeze", at, [0, 2]), to=int(DType.FLOAT))
+    angles = drawing.op("Mul", at, fixed(d.floats((1, size) if d.chance() else (size,))))
+    whole = drawing.op("Concat", drawing.op("Shape", given, start=0, end=2), [size], axis=0)
     return drawing.finish(drawing.op("Expand", angles, whole), given)
 
 

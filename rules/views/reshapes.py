@@ -14,7 +14,6 @@ from eqsat.conditions import constant, same_type, worthwhile
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
-from eqsat.ir.operators.slicing import elements
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, group_rule
 from eqsat.rules.terms import add, by_class, complete_nodes, reshape
 from eqsat.rules.views.extents import viewed
@@ -52,25 +51,9 @@ def only_ones_move(x: Ref, perm: Sequence[int]) -> bool:
     return moving == sorted(moving)
 
 
-def extents(node: Ref, x: Ref) -> np.ndarray:
-    """What ``Shape(x)`` holds: integers, and the names of symbolic extents."""
-    return np.array(x.shape[slice(node.attr("start", 0), node.attr("end"))], object)
-
-
-def part(found: np.ndarray, start: Ref, end: Ref, step: Ref | None) -> np.ndarray:
-    """What a Slice takes of a vector."""
-    first, last = (int(v.value[0]) for v in (start, end))
-    taken = elements(len(found), first, last, 1 if step is None else int(step.value[0]))
-    return np.array([found[i] for i in taken], object)
-
-
-def known(found: Any) -> bool:
-    """Whether all extents are numbers."""
-    return all(isinstance(d, int) for d in np.asarray(found, object).flat)
-
-
-def integers(found: Any) -> np.ndarray:
-    return np.asarray(found, object).astype(np.int64)
+def extents(value: Ref) -> np.ndarray:
+    """The elements of a list of extents, which all are numbers."""
+    return np.array(value.dims, np.int64).reshape(value.static_shape)
 
 
 equation = Equations(__name__, source="ONNX operator specification", functions=named(add, viewed))
@@ -157,16 +140,13 @@ equation(
 
 # --- parts of shapes
 
-
-equation(
-    "fold_extent",
-    "Gather(Shape(x, **n), i, **g) == number(integers(extents(n, x)[i.value]), root.dtype)",
-    constant("i"),
-    "the extents looked up are known: known(extents(n, x)[i.value])",
-)
-equation(
-    "fold_extents",
-    "Slice(Shape(x, **n), s, t, *a, *b) == number(integers(part(extents(n, x), s, t, b)), root.dtype)",
-    constant("s", "t", "a", "b"),
-    "the extents cut out are known: known(part(extents(n, x), s, t, b))",
-)
+for name, left, known in (
+    ("fold_extent", "Gather(Shape(x, **n), i, **g)", "i"),
+    ("fold_extents", "Slice(Shape(x, **n), s, t, *a, *b)", "stab"),
+):
+    equation(
+        name,
+        f"{left} == number(extents(root), root.dtype)",
+        constant(*known),
+        "the extents are known: all(isinstance(d, int) for d in root.dims)",
+    )

@@ -30,18 +30,14 @@ def _draw_written(d: Sampler) -> Instance:
     rows, columns = d.extents(2)
     x = drawing.value(d.floats((rows + d.choose((0, 0, 0, 1)), columns)))
     written = drawing.value(d.floats((rows, columns)))
-    numbers = drawing.builder.constant
-    whole = drawing.op("Shape", written)
     counted: list[str] = []
     for axis in (0, 1) if rows != columns or d.chance() else (1, 0):
-        extent = drawing.op("Squeeze", drawing.op("Shape", written, start=axis, end=axis + 1))
-        start = numbers(0 if d.chance(0.9) else -1, "int64")
-        steps = drawing.op("Range", start, drawing.op("Add", extent, start), numbers(1, "int64"))
-        column = drawing.op("Reshape", steps, numbers([-1, 1] if axis == 0 else [1, -1], "int64"))
-        counted.append(drawing.op("Unsqueeze", drawing.op("Expand", column, whole), numbers([-1], "int64")))
-    parts = counted if d.chance(0.9) else counted[:1]
+        steps = drawing.places(written, axis, start=0 if d.chance(0.9) else -1)
+        column = drawing.op("Reshape", steps, [-1, 1] if axis == 0 else [1, -1])
+        whole = drawing.op("Expand", column, drawing.op("Shape", written))
+        counted.append(drawing.op("Unsqueeze", whole, [-1]))
+    grid = drawing.op("Concat", *counted[: 2 if d.chance(0.9) else 1], axis=-1)
     reduction = d.choose(("none", "none", "none", "add", "max"))
-    grid = drawing.op("Concat", *parts, axis=-1)
     return drawing.finish(drawing.op("ScatterND", x, grid, written, reduction=reduction))
 
 

@@ -78,12 +78,11 @@ def _viewed_parts(d: Sampler) -> Instance:
     last, sizes = d.chance(0.9), [n * size for n in heads]
     value = drawing.value(d.integers((rows, sum(sizes)) if last else (sum(sizes), rows), "uint8"))
     axis = int(last) - d.choose((0, 2))
-    parts = drawing.op("Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis)
+    parts = drawing.op("Split", value, sizes, outputs=2, axis=axis)
     shapes = [[rows, n, size] if last else [n, size, rows] for n in heads]
     if d.chance(0.1):
         shapes[1] = shapes[1][::-1]
-    given = [drawing.value(fixed(s, "int64")) for s in shapes]
-    return drawing.finish(*(drawing.op("Reshape", p, s) for p, s in zip(parts, given, strict=True)))
+    return drawing.finish(*(drawing.op("Reshape", p, s) for p, s in zip(parts, shapes, strict=True)))
 
 
 @group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=_viewed_parts)

@@ -58,7 +58,7 @@ def _function_of_rows(d: Sampler) -> Instance:
     if d.chance(0.2):
         return drawing.finish(drawing.op("Relu", rows))
     if table.ndim == 1 and places.ndim == 0:  # a bound is one number
-        return drawing.finish(drawing.op("Clip", drawing.value(fixed(d.floats(()))), rows))
+        return drawing.finish(drawing.op("Clip", fixed(d.floats(())), rows))
     shape = (*table.shape[:axis], *places.shape, *table.shape[axis + 1 :])
     other = d.floats(table.shape[axis + 1 :] if d.chance(0.7) else d.broadcast_with(shape))
     if d.chance(0.2):
@@ -102,11 +102,10 @@ def _one_row(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, length, batch = d.extents(3, ones=0)
     x = drawing.value(d.floats((batch, length)), {batch, length})
-    number = drawing.builder.constant
     places = np.full((1, length), d.integer(-1, 1)) + (np.arange(length) if d.chance(0.2) else 0)
     shape = drawing.op("Shape", x)
-    at = drawing.op("Expand", number(places if d.chance() else places[:, :1]), shape)
-    table = drawing.value(fixed(d.floats((length + 1, *d.choose(((), (rows,)))))))
+    at = drawing.op("Expand", fixed(places if d.chance() else places[:, :1]), shape)
+    table = fixed(d.floats((length + 1, *d.choose(((), (rows,))))))
     return drawing.finish(drawing.op("Gather", table, at, axis=0))
 
 

@@ -14,6 +14,7 @@ from eqsat.rules.cuts import cuts
 from eqsat.rules.terms import by_class, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
+from eqsat.rules.views.parts import concats
 from eqsat.rules.views.transposes import is_unary
 
 SOURCE = "each element keeps its place among those of its block of axes"
@@ -146,10 +147,10 @@ def _transposed_operands(view: GroupView) -> Iterator[Match]:
             for perm, x in moved.get(inputs[0].handle, {}).items() if inputs[0] is not None else ():
                 args: Any = (x, *inputs[1:])
                 sources.setdefault(node.handle, {}).setdefault(perm, Apply(op, args, node.attributes))
-    for root, inputs in view.nodes("Concat"):
-        found = [{} if i is None else sources.get(i.handle, {}) for i in inputs]
+    for root, (axis, parts) in concats(view):
+        found = [sources.get(part.handle, {}) for part in parts]
         for perm in found[0] if len(found) > 1 else ():
-            yield Match({"perm": perm, "operands": [f.get(perm) for f in found]}, root)
+            yield Match({"perm": perm, "axis": perm[axis], "operands": [f.get(perm) for f in found]}, root)
 
 
 ALIKE = Condition("all operands are transposed alike", lambda m: None not in m.operands)
@@ -169,5 +170,4 @@ def sink_equal_transposes_below_concat(m: Match) -> Term:
     """``Concat(Transpose(x, p), f(Transpose(y, p)), ..., a) == Transpose(Concat(x, f(y), ..., p[a]), p)`` for an ``f`` of each
     element by itself, or none.
     """
-    axis = m.perm[m.root.attr("axis") % len(m.perm)]
-    return transpose(apply("Concat", *m.operands, axis=axis), m.perm)
+    return transpose(apply("Concat", *m.operands, axis=m.axis), m.perm)

@@ -22,6 +22,7 @@ from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.terms import by_class
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import slice_term, slices_forward
+from eqsat.rules.views.parts import concats
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _MOST, _LONG = 32, 8
@@ -157,13 +158,12 @@ def _side_by_side(view: GroupView) -> Iterator[Match]:
     begin: dict[tuple[int, int, frozenset[tuple[int, int]]], Starts] = {}
     for node, (whole, steps, starts) in found:
         begin.setdefault((node.handle, whole.handle, frozenset(steps.items())), starts)
-    for node, inputs in view.nodes("Concat"):
-        first, *others = (-1 if part is None else part.handle for part in inputs)
-        for whole, steps, starts in strided.get(first, ()):
+    for node, (axis, (first, *others)) in concats(view):
+        for whole, steps, starts in strided.get(first.handle, ()):
             last, cut = whole.rank - 1, frozenset(steps.items())
-            if node.attr("axis") % whole.rank != last or last in steps or math.prod(steps.values()) != len(inputs):
+            if axis != last or last in steps or math.prod(steps.values()) != 1 + len(others):
                 continue
-            rest = [begin[key] for other in others if (key := (other, whole.handle, cut)) in begin]
+            rest = [begin[key] for other in others if (key := (other.handle, whole.handle, cut)) in begin]
             order = _slowest_first(steps, [starts, *rest])
             if order is not None:
                 yield Match({"x": whole, "steps": steps, "order": order}, node)
@@ -181,8 +181,7 @@ def _patches(d: Sampler) -> Instance:
     if d.chance(0.2):
         starts[0], starts[-1] = starts[-1], starts[0]
     far = [2**31 - 1] * len(axes)
-    rest = [drawing.value(fixed(v, "int64")) for v in (far, axes, steps)]
-    parts = [drawing.op("Slice", x, drawing.value(fixed(each, "int64")), *rest) for each in starts]
+    parts = [drawing.op("Slice", x, each, far, axes, steps) for each in starts]
     return drawing.finish(drawing.op("Concat", *parts, axis=d.choose((-1, len(shape) - 1))))
 
 

@@ -38,11 +38,22 @@ def _buckets(*, last: int | None = 15, places: str = "int32", quantised: bool = 
     return b.finish({"y": b.op("Gather", b.constant(table), bucket, axis=0)})
 
 
+def _clipped() -> Graph:
+    """Far places share a row by a Clip that has no lower bound."""
+    b = GraphBuilder()
+    distance = b.op("Abs", b.op("Cast", b.input("x", "int32", (2, "keys")), to=7))
+    table = np.random.default_rng(0).normal(size=(ROWS, HEADS)).astype(np.float32)
+    index = b.op("Clip", b.op("Add", distance, b.constant(np.int64(2))), None, b.constant(np.int64(9)))
+    return b.finish({"y": b.op("Gather", b.constant(table), index, axis=0)})
+
+
 def _optimised(graph: Graph) -> Graph:
     return eqsat.optimize(graph, form="flat", cost="kernels", verify=False).program.graph
 
 
-@pytest.mark.parametrize("graph", [_buckets(), _buckets(quantised=True)], ids=["floats", "quantised"])
+@pytest.mark.parametrize(
+    "graph", [_buckets(), _buckets(quantised=True), _clipped()], ids=["floats", "quantised", "clipped"]
+)
 def test_buckets_of_relative_positions_are_one_table(graph: Graph) -> None:
     made = _optimised(graph)
     assert made.operator_counts() == {"Clip": 1, "Gather": 1}
