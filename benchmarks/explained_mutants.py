@@ -7,6 +7,11 @@ import re
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ("a product with -1 is the quotient by it", "normalise_negation", "operator: Mul replaced by Div at root"),
     (
+        "the product with 1 is the quotient by it",
+        "choose_between_results_of_div_from_number_of_truth",
+        "operator: Div replaced by Mul at 1",
+    ),
+    (
         "the operator takes a vector of one element for a number: the Reshape gives equal operands one spelling",
         "quantise_(sigmoid|leakyrelu|concatenation|globalaveragepool)|fuse_.*integer_product.*|add_(row_by_product|mask_to_bytes)",
         "omission: Reshape left out at .*",

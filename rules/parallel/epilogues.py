@@ -79,14 +79,19 @@ def _functions(view: GroupView, cut: Cut, index: int) -> Mapping[Function, tuple
         if None in elements or not single or user.attr("block_size", 0):  # a scale of one block does not hold for all
             continue
         alike = tuple(None if n is None else n.handle for n in numbers)
-        turned = definition is not None and definition.commutative
-        for given in (elements, elements[::-1]) if turned else (elements,):
-            for chosen in itertools.product(*(_operands(view, cut, index, x) for x in given if x is not None)):
-                kinds = (*(kind for kind, _ in chosen), *alike)
-                if cut.value.handle in kinds[:count]:
-                    operands = (*(x for _, x in chosen), *numbers)
-                    found.setdefault((op, user.attributes, kinds), (user, operands))
+        turns = definition is not None and definition.commutative
+        for each in itertools.product(*(_operands(view, cut, index, x) for x in elements if x is not None)):
+            chosen = sorted(each, key=lambda operand: _rank(operand[0])) if turns else each
+            kinds = (*(kind for kind, _ in chosen), *alike)
+            if next((kind for kind in kinds[:count] if isinstance(kind, int)), None) == cut.value.handle:
+                operands = (*(x for _, x in chosen), *numbers)
+                found.setdefault((op, user.attributes, kinds), (user, operands))
     return found
+
+
+def _rank(kind: Hashable) -> tuple[bool, str]:
+    """An order of operands: those that are cut first."""
+    return not isinstance(kind, int), str(kind)
 
 
 def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
@@ -113,6 +118,10 @@ def _is_of_columns(kind: Hashable) -> bool:
     return kind == _CONSTANT or isinstance(kind, _Factored)
 
 
+def _has_columns(f: Function) -> bool:
+    return any(map(_is_of_columns, f[2]))
+
+
 _CUT, _OTHER = "Split(x, k, outputs=2, axis=a)", "Split(y, j, outputs=2, axis=b)"
 _X, _Y = "Split(x, k, outputs=2)", "Split(y, k, outputs=2)"
 
@@ -122,7 +131,7 @@ _X, _Y = "Split(x, k, outputs=2)", "Split(y, k, outputs=2)"
     where=stated(
         "cut f",
         "constants lie along the axis that is cut: cut.axis == cut.value.rank - 1 or not has_columns(f)",
-        functions={"has_columns": lambda f: any(map(_is_of_columns, f[2]))},
+        functions={"has_columns": _has_columns},
     ),
     exactness=Exactness.EXACT,
     source="a function of single elements does not see its neighbours",

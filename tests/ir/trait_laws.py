@@ -193,7 +193,7 @@ def _product(traits: Traits, instance: Instance, rng: np.random.Generator) -> bo
     k = int(rng.integers(outer))
     kept = np.arange(result.shape[axes.result]) % outer != k
     for index, axis in {product.weights: axes.outer, **product.columns}.items():
-        operand = instance.inputs[index]
+        operand = instance.inputs[index] if index < len(instance.inputs) else None
         if operand is None or operand.ndim < 2:
             continue
         where: list[Any] = [slice(None)] * operand.ndim
