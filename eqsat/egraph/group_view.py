@@ -119,18 +119,22 @@ class Look:
         self._view = view
         self._conditions = conditions
         self._count = count
+        self._asked: dict[Callable[[GroupView], Any], Any] = {}  # the e-graph stays as it is while a rule looks at it
         self.showed = Shown(view.egraph.changes.tick())
 
     def notes(self, subject: Hashable) -> dict[Any, Any]:
         return self._view.notes(subject)
 
     def shared(self, find: Callable[[GroupView], T]) -> T:
+        if find in self._asked:
+            return self._asked[find]
         known = self._view.found.get(find)
         if known is None or self._view.egraph.changes.since(known[0]):
             look = Look(self._view, (), self._count)
             known = self._view.found[find] = look.showed, find(look)
         showed, found = known
         self.showed.add(showed)
+        self._asked[find] = found
         return found
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:

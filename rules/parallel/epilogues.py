@@ -27,9 +27,12 @@ class _Factored(NamedTuple):
     shared: Ref
 
 
+CutsByPart = Mapping[tuple[int, int], Sequence[Cut]]
+"""The cuts in which a value is a part, by that and the number of the part."""
+
+
 @shared
-def _cuts_by_part(view: GroupView) -> Mapping[tuple[int, int], Sequence[Cut]]:
-    """The cuts in which a value is a part, by that and the number of the part."""
+def _cuts_by_part(view: GroupView) -> CutsByPart:
     found: dict[tuple[int, int], list[Cut]] = {}
     for cut in cuts(view):
         for index, part in enumerate(cut.parts):
@@ -37,11 +40,11 @@ def _cuts_by_part(view: GroupView) -> Mapping[tuple[int, int], Sequence[Cut]]:
     return found
 
 
-def _operands(view: GroupView, cut: Cut, index: int, x: Ref) -> Iterator[tuple[Hashable, Ref]]:
+def _operands(view: GroupView, by_part: CutsByPart, cut: Cut, index: int, x: Ref) -> Iterator[tuple[Hashable, Ref]]:
     """What an operand beside a part is: the part of a value that is cut alike, a constant along the last axis, a value that is
     the same for all parts, or such a constant with such a value."""
     part = cut.parts[index]
-    for other in _cuts_by_part(view).get((x.handle, index), ()):
+    for other in by_part.get((x.handle, index), ()):
         if other.value.type == cut.value.type and (other.sizes, other.axis) == (cut.sizes, cut.axis):
             yield other.value.handle, other.value
     if x.is_constant:
@@ -68,7 +71,7 @@ def is_alike(s: Ref, part: Ref, axis: int) -> bool:
     return all(d == 1 or (d == shape[i] and i != axis) for i, d in enumerate(own, before))
 
 
-def _functions(view: GroupView, cut: Cut, index: int) -> Mapping[Function, tuple[Ref, Operands]]:
+def _functions(view: GroupView, by_part: CutsByPart, cut: Cut, index: int) -> Mapping[Function, tuple[Ref, Operands]]:
     """Functions of a part, each with its oldest result, and what its operands are; what leaves the part as it is comes last."""
     found: dict[Function, tuple[Ref, Operands]] = {}
     part = cut.parts[index]
@@ -80,7 +83,7 @@ def _functions(view: GroupView, cut: Cut, index: int) -> Mapping[Function, tuple
             continue
         alike = tuple(None if n is None else n.handle for n in numbers)
         turns = definition is not None and definition.commutative
-        for each in itertools.product(*(_operands(view, cut, index, x) for x in elements if x is not None)):
+        for each in itertools.product(*(_operands(view, by_part, cut, index, x) for x in elements if x is not None)):
             chosen = sorted(each, key=lambda operand: _rank(operand[0])) if turns else each
             kinds = (*(kind for kind, _ in chosen), *alike)
             if next((kind for kind in kinds[:count] if isinstance(kind, int)), None) == cut.value.handle:
@@ -96,8 +99,9 @@ def _rank(kind: Hashable) -> tuple[bool, str]:
 
 def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     """Each function of all parts of a value, and for each of its operands what that is for each part."""
+    by_part = _cuts_by_part(view)
     for cut in cuts(view):
-        readers = [_functions(view, cut, index) for index in range(len(cut.parts))]
+        readers = [_functions(view, by_part, cut, index) for index in range(len(cut.parts))]
         for f in readers[0]:
             found = [of_part[f] for of_part in readers if f in of_part]
             if len(found) == len(readers):

@@ -6,6 +6,7 @@ Algebra leaves constants alone: it would only compute the same in other ways.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,10 @@ from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.quantised.pairs import BYTES, ordinary, positive, shorthands, steps, unblocked
 from eqsat.rules.quantised.recognition import varying, whole, within
 from eqsat.rules.terms import by_class, complete_nodes, int64s, reshape
+
+_SPELLINGS = 4
+"""By how many scales a weight is dequantised at most, through this rule: a weight that is a multiple of its own multiple has
+ever new ones."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,13 @@ def _of_two(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:
 
 def _scaled(view: GroupView) -> Iterator[Match]:
     weights = _weights(view)
+    several = Counter(w.integers.handle for found in weights.values() for w in found if isinstance(w.scale, Ref))
     for op in ("Mul", "Div"):
         for node, value, factor in _of_two(view, op):
             dequantised = {weight.integers.handle for weight in weights.get(node.handle, ())}
             for weight in weights.get(value.handle, ()):
                 if weight.integers.handle not in dequantised:  # another scale would differ by its rounding alone
-                    yield Match({"weight": weight, "op": op, "c": factor}, node)
+                    yield Match({"weight": weight, "op": op, "c": factor, "several": several}, node)
 
 
 def _axis(m: Match) -> int | None:
@@ -102,6 +108,7 @@ def _along_one_axis(m: Match) -> bool:
         Condition("the scale varies over one axis at most", _along_one_axis),
         Condition("the factor is positive and normal", lambda m: ordinary(*m.c.interval, most=1)),
         Condition("a scale of ordinary size", lambda m: ordinary(*m.weight.scaled(m.op, *m.c.interval))),
+        worthwhile(Condition("few scales", lambda m: m.several[m.weight.integers.handle] < _SPELLINGS)),
     ],
     exactness=Exactness.ROUNDING,
     source="(q - z) * s * c",
@@ -113,6 +120,7 @@ def fold_factors_into_dequantized_weights(m: Match) -> Term:
     ``Cast(q)`` is ``D(q, 1)``, and ``Cast(q) + k`` for a whole number ``k`` is ``D(q, 1, -k)``.
     """
     weight, axis = m.weight, _axis(m)
+    m.several[weight.integers.handle] += 1
     extent = () if axis is None else (weight.integers.static_shape[axis],)
     scale, zero = apply(m.op, weight.scale, reshaped(m.c, extent)), weight.zero
     if zero is not None and extent and weight.axis is None:

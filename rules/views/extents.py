@@ -220,14 +220,15 @@ def _near(view: GroupView, inputs: Sequence[Ref]) -> list[Ref]:
 def _lists_that_are_read(view: GroupView) -> Iterator[Match]:
     """What tells an operator extents, by the inputs alone, and by other values that have what no input has: windows leave
     extents, and a value at hand may have all of a list side by side, as rows have that are looked up."""
-    lists = _lists(view)
+    lists = [(x, _several(x)) for x in _lists(view)]
     windows = tuple(node for op in operators_with(_takes_windows) for node, _ in view.nodes(op))
-    near = _near(view, _inputs(lists[0])) if lists else ()
-    for x in lists:
-        dims = _several(x)
-        at_hand = ((y,) for y in near if _run_of(dims, y)[0] == len(dims) > _longest_run(dims, x)[0])
-        left = windows if any("(" in d for d in dims if isinstance(d, str)) else ()
-        yield from (Match({"x": x, "more": more}, x) for more in dict.fromkeys(((), left, *at_hand)))
+    near = _near(view, _inputs(lists[0][0])) if any(dims for _, dims in lists) else []
+    for x, dims in lists:
+        yield Match({"x": x, "more": ()}, x)
+        if windows and any("(" in d for d in dims if isinstance(d, str)):
+            yield Match({"x": x, "more": windows}, x)
+        if _longest_run(dims, x)[0] < len(dims):
+            yield from (Match({"x": x, "more": (y,)}, x) for y in near if _run_of(dims, y)[0] == len(dims))
 
 
 def _several(x: Ref) -> Sequence[Dim]:
