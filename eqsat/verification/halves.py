@@ -120,6 +120,7 @@ def _keeps_its_types(graph: Graph, node: Node) -> bool:
         return True
     if (
         quantises(node)
+        and len(node.inputs) > 1
         and not node.attributes.get("precision")
         and graph.type_of(node.inputs[1]).dtype is DType.FLOAT16
     ):

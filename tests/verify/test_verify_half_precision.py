@@ -135,6 +135,13 @@ def test_single_precision_with_weights_in_half_runs_as_it_is() -> None:
     assert in_single(graph) is graph
 
 
+def test_a_quantiser_without_a_scale_is_one_in_half_precision_too() -> None:
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float16", (2, 3)))
+    q, scale, _ = b.op("DynamicQuantizeLinear", b.op("Cast", x, to=1), outputs=3)
+    assert "DynamicQuantizeLinear" in {n.op for n in in_single(b.finish({"q": q, "scale": scale})).nodes}
+
+
 def test_an_operator_that_nobody_knows_is_rounded_too() -> None:
     """It stays as it is, so ONNX Runtime casts for it, and would leave out the cast behind it."""
     b = GraphBuilder()
