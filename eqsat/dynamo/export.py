@@ -102,7 +102,8 @@ def _name_product_of_bytes(node: torch.fx.Node) -> None:
     if node.target is not torch.ops.higher_order.out_dtype:
         return
     function, dtype, *operands = node.args
-    integers = all(isinstance(x, torch.fx.Node) and x.meta["val"].dtype is torch.int8 for x in operands)
+    values = (x.meta.get("val") if isinstance(x, torch.fx.Node) else None for x in operands)
+    integers = all(isinstance(x, Tensor) and x.dtype is torch.int8 for x in values)
     if integers and (function, dtype) == (torch.ops.aten.mm.default, torch.int32):
         node.target, node.args = torch.ops.aten._int_mm.default, tuple(operands)
 

@@ -86,7 +86,7 @@ def _draw(
         values = random.random(shape) < 0.5
     elif dtype.is_integer:
         whole = role is Role.CODE or dtype.bits < 8
-        bits = dtype.bits - dtype.is_signed
+        bits = min(dtype.bits - dtype.is_signed, 62)  # numpy draws within int64
         low, high = (-(1 << bits) if dtype.is_signed else 0, 1 << bits) if whole else (-8 if meaning.signed else 0, 8)
         values = random.integers(low, high, shape)
     elif dtype in (DType.COMPLEX64, DType.COMPLEX128):

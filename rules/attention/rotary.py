@@ -157,9 +157,8 @@ class _Halves:
         if op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]:
             half = self.of(x, neighbours, depth)
             return half and viewed(half, _halved(x.shape), _halved(value.shape), x)
-        given = [
-            y for y in inputs if y is not None and not is_number(y)
-        ]  # times one number, where texts are longer than before
+        # times one number, where texts are longer than before
+        given = [y for y in inputs if y is not None and not is_number(y)]
         if len(given) != 1 or given[0].shape != value.shape or not (op == "Cast" or _is_function(op, len(inputs))):
             return None
         half = self.of(given[0], neighbours, depth)
