@@ -17,8 +17,10 @@ from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SWAP = (0, 2, 1, 3)
 
-_DEFAULTS = {"is_causal": 0, "softcap": 0, "softmax_precision": 0, "qk_matmul_output_mode": 0}
-_DEFAULTS |= {"left_window_size": -1, "right_window_size": -1}
+_DEFAULTS = {
+    **dict.fromkeys(("is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"), 0),
+    **dict.fromkeys(("left_window_size", "right_window_size"), -1),
+}
 
 
 def has_only(attention: Ref, *names: str) -> bool:
