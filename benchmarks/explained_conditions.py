@@ -153,6 +153,7 @@ _IN_ROWS = ("multiply_integers_and_rows_of_bias", "multiply_integers_with_rows_o
 
 BOUNDS: frozenset[tuple[str, str]] = frozenset(
     {
+        ("fold_factors_into_dequantized_weights", "a scale of ordinary size"),
         *((rule, "no sum overflows") for rule in _PRODUCTS),
         *((rule, "positive scales, all of float32") for rule in _PRODUCTS if not rule.endswith("_to_float")),
         *((rule, "scaled sums in range") for rule in _PRODUCTS if not rule.startswith("convolve")),
