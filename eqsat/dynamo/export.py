@@ -93,7 +93,6 @@ def export_captured(
             for node in module.graph.nodes:
                 _refuse_chance(node)
                 _name_product_of_bytes(node)
-            module.recompile()
     return exported
 
 

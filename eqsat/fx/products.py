@@ -218,8 +218,11 @@ def _signed_weights(site: Site, index: int, zero: int) -> np.ndarray | None:
 def _product_of_bytes(site: Site, a: tuple[int, int], b: tuple[int, int]) -> Any:
     """The product by constant weights on bytes, ``None`` where there is no such kernel. Unsigned data are signed, less 128."""
     dtype, shape = site.type(a[0]).dtype, site.type(a[0]).shape or ()
-    weights, point = _signed_weights(site, *b), site.value(a[1]) if site.has(a[1]) else np.zeros(1)
-    if weights is None or dtype not in (DType.INT8, DType.UINT8) or point is None or point.size != 1 or len(shape) < 2:
+    point = site.value(a[1]) if site.has(a[1]) else np.zeros(1)
+    if dtype not in (DType.INT8, DType.UINT8) or point is None or point.size != 1 or len(shape) < 2:
+        return None
+    weights = _signed_weights(site, *b)
+    if weights is None:
         return None
     x, zero = site.operands[a[0]], int(point.reshape(()))
     if dtype is DType.UINT8:
@@ -231,11 +234,8 @@ def _product_of_bytes(site: Site, a: tuple[int, int], b: tuple[int, int]) -> Any
     product = product if enough else product[:-_LEAST_ROWS]
     if zero:
         product = product - site.constant(zero * weights.sum(axis=0, dtype=np.int32))
-    return product if len(shape) == 2 else site.call(torch.unflatten, product, 0, _leading(x, len(shape)))
-
-
-def _leading(x: Any, rank: int) -> list[Any]:
-    return [x.size(axis) for axis in range(rank - 1)]
+    leading = [x.size(axis) for axis in range(len(shape) - 1)]
+    return product if len(leading) == 1 else site.call(torch.unflatten, product, 0, leading)
 
 
 def integer_product(site: Site, a: tuple[int, int], b: tuple[int, int]) -> Any:

@@ -66,9 +66,8 @@ def _dequantize(site: Site) -> Any:
             x = x.to(torch.int32) - zero
     scale = _spread(site, 1, axis, rank)
     x = x.to(torch.float32)
-    product = (
-        x * scale if isinstance(scale, float) else scale.to(torch.float32) * x
-    )  # in this order: see `pointwise` on Mul
+    # a scale for each column in front: see `pointwise` on Mul
+    product = x * scale if isinstance(scale, float) else scale.to(torch.float32) * x
     return product if site.dtype is torch.float32 else product.to(site.dtype)
 
 

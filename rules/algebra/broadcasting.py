@@ -27,7 +27,7 @@ def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> 
     return alike and max(map(len, operands)) == len(result)
 
 
-def _is_repeated(node: Ref, x: Ref) -> bool:
+def is_repeated(node: Ref, x: Ref) -> bool:
     """Whether ``x`` is repeated along axes of extent 1 only."""
     known = x.type.shape is not None and node.type.shape is not None
     return known and _broadcasts_to([x.shape, node.shape], node.shape)
@@ -43,7 +43,7 @@ def _has_more_axes(node: Ref, x: Ref) -> bool:
 def _expanded(view: GroupView) -> Mapping[int, Sequence[Ref]]:
     """Class -> what it repeats along an axis."""
     expanded: dict[int, list[Ref]] = {}
-    for is_expanded, repeating in ((_is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape", "Unsqueeze"))):
+    for is_expanded, repeating in ((is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape", "Unsqueeze"))):
         for node, (x, *_) in (found for op in repeating for found in view.nodes(op)):
             if x is not None and x.handle != node.handle and is_expanded(node, x):
                 expanded.setdefault(node.handle, []).append(x)

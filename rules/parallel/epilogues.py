@@ -10,6 +10,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
+from eqsat.rules.algebra.broadcasting import is_repeated
 from eqsat.rules.cuts import Cut, cuts
 from eqsat.rules.linear.alignment import lies_along, spread
 
@@ -64,11 +65,9 @@ def _operands(view: GroupView, by_part: CutsByPart, cut: Cut, index: int, x: Ref
 
 def is_alike(s: Ref, part: Ref, axis: int) -> bool:
     """Whether ``s`` is known to broadcast to the shape of ``part`` and to be the same all along an axis."""
-    own, shape = s.type.shape, part.type.shape
-    if own is None or shape is None or len(own) > len(shape):
-        return False
-    before = len(shape) - len(own)
-    return all(d == 1 or (d == shape[i] and i != axis) for i, d in enumerate(own, before))
+    own = s.type.shape or ()
+    place = axis - part.rank + len(own)
+    return (place < 0 or own[place] == 1) and is_repeated(part, s)
 
 
 def _functions(view: GroupView, by_part: CutsByPart, cut: Cut, index: int) -> Mapping[Function, tuple[Ref, Operands]]:
@@ -101,10 +100,11 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     """Each function of all parts of a value, and for each of its operands what that is for each part."""
     by_part = _cuts_by_part(view)
     for cut in cuts(view):
-        readers = [_functions(view, by_part, cut, index) for index in range(len(cut.parts))]
-        for f in readers[0]:
-            found = [of_part[f] for of_part in readers if f in of_part]
-            if len(found) == len(readers):
+        first = _functions(view, by_part, cut, 0)
+        others = [_functions(view, by_part, cut, index) for index in range(1, len(cut.parts))] if first else []
+        for f in first:
+            found = [of_part[f] for of_part in (first, *others) if f in of_part]
+            if len(found) == len(cut.parts):
                 columns = tuple(zip(*(operands for _, operands in found), strict=True))
                 results = cut.results(view, [reader for reader, _ in found])
                 yield from (Match({"cut": cut, "f": f, "columns": columns, "index": i}, known) for known, i in results)
