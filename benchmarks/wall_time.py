@@ -65,7 +65,7 @@ def _onnxruntime(source: str, target: str) -> dict[str, Any]:
 _TOOLS: dict[str, tuple[Callable[[str, str], dict[str, Any]], str]] = {
     "eqsat": (
         _eqsat,
-        "eqsat eqsat.rules egglog.bindings scipy.optimize onnx onnx.checker onnx.shape_inference onnxruntime "
+        "eqsat eqsat.rules egglog.bindings highspy onnx onnx.checker onnx.shape_inference onnxruntime "
         "eqsat.frontends.onnx.model eqsat.backends.onnx_file eqsat.ir.operators",
     ),
     "onnxsim": (_onnxsim, "onnx onnxsim"),

@@ -1,11 +1,16 @@
-"""The MILP of a core: variables, rows, cuts, and one call of HiGHS through scipy."""
+"""The MILP of a core: variables, rows, cuts, and HiGHS, which solves it and its relaxations."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.extract.core import Core
 from eqsat.extract.effort import Effort
 from eqsat.extract.required import requirements_of_nodes
+
+if TYPE_CHECKING:
+    from highspy import Highs
 
 # Objective values are scaled to about this size: HiGHS's absolute tolerances (1e-6) are then 1e-9 of the cost.
 _OBJECTIVE_SIZE = 1e3
@@ -45,6 +50,7 @@ class Model:
     """
 
     def __init__(self, core: Core, required: list[int], upper_bound: float, effort: Effort) -> None:
+        self._solver: Highs | None = None
         self.core = core
         self.required = required
         self.effort = effort
@@ -56,7 +62,7 @@ class Model:
         self.integral: list[int] = [0] * count
         self.variable = [-1] * len(core.owner)
         self.below = requirements_of_nodes(core, required)
-        self._row: list[int] = []
+        self._start: list[int] = []
         self._column: list[int] = []
         self._value: list[float] = []
         self._row_lower: list[float] = []
@@ -74,7 +80,7 @@ class Model:
                 self.add_row([(self.variable[n], 1.0) for n in members] + [(current, -1.0)], 0.0, 0.0)
         for current in range(count):
             self._add_use_rows(current)
-        effort.spend(4 * len(self._row))
+        effort.spend(4 * len(self._column))
 
     def add_variable(self, cost: float, upper: float, integral: int) -> int:
         """Add a variable in ``[0, upper]`` and return its number."""
@@ -86,9 +92,8 @@ class Model:
 
     def add_row(self, terms: Iterable[tuple[int, float]], lower: float, upper: float) -> None:
         """Add the row ``lower <= sum of coefficient * variable <= upper``."""
-        number = len(self._row_lower)
+        self._start.append(len(self._column))
         for column, value in terms:
-            self._row.append(number)
             self._column.append(column)
             self._value.append(value)
         self._row_lower.append(lower)
@@ -165,99 +170,105 @@ class Model:
                 self.add_row([*terms, (level[child], 1.0), (level[current], -1.0)], -float("inf"), size - 1.0)
 
     def relax(self) -> Relaxation | None:
-        """Solve the linear relaxation with HiGHS; None if the effort does not suffice."""
+        """Solve the linear relaxation, from the last optimum if there is one; None if the effort does not suffice."""
         import numpy
-        from scipy.optimize import linprog
+        from highspy import HighsModelStatus
 
         loading, iteration = self._prices()
         self.effort.spend(loading)
         most = int(self.effort.left / iteration)
         if most < 1:
             return None
-        matrix, lower, upper = self._rows()
-        equal = lower == upper
-        below = ~equal & numpy.isfinite(upper)
-        above = ~equal & numpy.isfinite(lower)
-        inequalities: Any = None
-        limits: Any = None
-        if below.any() or above.any():
-            from scipy.sparse import vstack
-
-            inequalities = vstack([matrix[below], -matrix[above]], format="csr")
-            limits = numpy.concatenate([upper[below], -lower[above]])
-        result = linprog(
-            numpy.array(self.objective),
-            A_ub=inequalities,
-            b_ub=limits,
-            A_eq=matrix[equal] if equal.any() else None,
-            b_eq=lower[equal] if equal.any() else None,
-            bounds=numpy.column_stack([self.lower, self.upper]),
-            method="highs",
-            options={"maxiter": min(most, _MOST_ITERATIONS), **self._ceiling()},
-        )
-        iterations = int(result.nit or 0)
+        solver = self._loaded()
+        solver.setOptionValue("simplex_iteration_limit", min(most, _MOST_ITERATIONS))
+        solver.run()
+        information = solver.getInfo()
+        iterations = max(0, information.simplex_iteration_count)
         self.effort.work.lp_iterations += iterations
         self.effort.spend(iterations * iteration)
         self.effort.over()
-        if result.status != 0 or result.x is None:
+        if solver.getModelStatus() != HighsModelStatus.kOptimal:
             return None
+        solution = solver.getSolution()
         # What is paid per unit above the lower bound, which is 1 for roots: those can only be at it.
-        slack = numpy.where(numpy.array(self.lower) > 0, 0.0, numpy.maximum(result.lower.marginals, 0.0)) / self.scale
+        duals = numpy.maximum(solution.col_dual, 0.0)
+        slack = numpy.where(numpy.array(self.lower) > 0, 0.0, duals) / self.scale
         reduced = [
             float(slack[owner]) + (float(slack[variable]) if variable != owner else 0.0)
             for owner, variable in zip(self.core.owner, self.variable, strict=True)
         ]
-        return Relaxation(result.x.tolist(), float(result.fun) / self.scale, reduced)
+        return Relaxation(list(solution.col_value), information.objective_function_value / self.scale, reduced)
 
     def solve(self) -> Outcome | None:
-        """Solve the MILP with HiGHS; None if the effort does not suffice to begin. A limit that was hit leaves ``proved`` False.
+        """Solve the MILP; None if the effort does not suffice to begin. A limit that was hit leaves ``proved`` False.
 
         The solver can only count the nodes it branches at, so what it does at the first one is reckoned from the size.
         """
         import numpy
-        from scipy.optimize import Bounds, LinearConstraint, milp
+        from highspy import HighsModelStatus, SolutionStatus
 
         loading, iteration = self._prices()
         first, node = _FIRST_NODE * loading, _NODE * iteration
         most_nodes = int((self.effort.left - first) / node)
         if most_nodes < 0:
             return None
-        matrix, lower, upper = self._rows()
-        least: Any = numpy.array(self.lower)  # scipy's stubs declare the limits as plain floats
-        most: Any = numpy.array(self.upper)
-        result = milp(
-            numpy.array(self.objective),
-            integrality=numpy.array(self.integral),
-            bounds=Bounds(least, most),
-            constraints=LinearConstraint(matrix, lower, upper) if len(lower) else (),
-            options={"node_limit": max(1, min(most_nodes, _MOST_ITERATIONS)), "mip_rel_gap": 0.0, **self._ceiling()},
+        solver = self._loaded()
+        count = len(self.objective)
+        solver.changeColsIntegrality(
+            count, numpy.arange(count, dtype=numpy.int32), numpy.array(self.integral, numpy.uint8)
         )
-        nodes = int(result.mip_node_count or 0)
+        solver.setOptionValue("mip_max_nodes", max(1, min(most_nodes, _MOST_ITERATIONS)))
+        solver.run()
+        information = solver.getInfo()
+        nodes = max(0, information.mip_node_count)
         self.effort.work.milp_nodes += nodes
         self.effort.spend(first + nodes * node)
         self.effort.over()
-        proved = result.status == 0
-        bound = float("-inf")
-        if proved and (not any(self.integral) or result.mip_dual_bound is None):
-            bound = float(result.fun)
-        elif result.mip_dual_bound is not None:
-            bound = float(result.mip_dual_bound)
-        return Outcome(None if result.x is None else result.x.tolist(), bound / self.scale, proved)
-
-    def _ceiling(self) -> dict[str, float]:
-        seconds = self.effort.seconds_left
-        return {} if seconds == float("inf") else {"time_limit": max(0.01, seconds)}
+        proved = solver.getModelStatus() == HighsModelStatus.kOptimal
+        found = information.primal_solution_status == SolutionStatus.kSolutionStatusFeasible
+        if any(self.integral):
+            bound = information.mip_dual_bound
+        else:
+            bound = information.objective_function_value if proved else float("-inf")
+        return Outcome(list(solver.getSolution().col_value) if found else None, bound / self.scale, proved)
 
     def _prices(self) -> tuple[float, float]:
         """Steps that loading the relaxation takes, and an iteration of the simplex method."""
-        return 1.0 * len(self._row), 20.0 + len(self._row_lower) / 100
+        return 1.0 * len(self._column), 20.0 + len(self._row_lower) / 100
 
-    def _rows(self) -> tuple[Any, Any, Any]:
-        """Return the matrix (CSR) and the lower and upper limits of the rows."""
+    def _loaded(self) -> Highs:
+        """HiGHS with the model as it is now: what was added since the last call is added there, too."""
         import numpy
-        from scipy.sparse import csr_array
+        from highspy import Highs
 
-        shape = (len(self._row_lower), len(self.objective))
-        places = (numpy.array(self._row, numpy.int32), numpy.array(self._column, numpy.int32))  # as HiGHS counts
-        matrix = csr_array((self._value, places), shape=shape)
-        return matrix, numpy.array(self._row_lower), numpy.array(self._row_upper)
+        solver = self._solver
+        if solver is None:
+
+            class Silent(Highs):
+                """HiGHS writes a line to standard output when it is first asked for anything but its options."""
+
+                def enableCallbacks(self) -> None:
+                    self.setOptionValue("output_flag", False)
+                    super().enableCallbacks()
+
+            solver = self._solver = Silent()
+            solver.setOptionValue("output_flag", False)
+            solver.setOptionValue("parallel", "off")
+            solver.setOptionValue("mip_rel_gap", 0.0)
+        solver.setOptionValue("time_limit", max(0.01, self.effort.seconds_left))
+        columns, rows = solver.getNumCol(), solver.getNumRow()
+        if (new := len(self.objective) - columns) > 0:
+            nothing = numpy.zeros(0, numpy.int32)
+            starts = numpy.zeros(new, numpy.int32)
+            limits = numpy.array(self.lower[columns:]), numpy.array(self.upper[columns:])
+            solver.addCols(new, numpy.array(self.objective[columns:]), *limits, 0, starts, nothing, numpy.zeros(0))
+        places = numpy.arange(columns, dtype=numpy.int32)
+        limits = numpy.array(self.lower[:columns]), numpy.array(self.upper[:columns])
+        solver.changeColsBounds(columns, places, *limits)
+        if (new := len(self._start) - rows) > 0:
+            first = self._start[rows]
+            starts = numpy.array(self._start[rows:], numpy.int32) - numpy.int32(first)
+            indices, values = numpy.array(self._column[first:], numpy.int32), numpy.array(self._value[first:])
+            limits = numpy.array(self._row_lower[rows:]), numpy.array(self._row_upper[rows:])
+            solver.addRows(new, *limits, len(indices), starts, indices, values)
+        return solver

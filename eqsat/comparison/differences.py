@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.enode import INPUT
 from eqsat.extraction import Extraction, Saturated
@@ -136,13 +138,12 @@ def kendall_tau(a: Sequence[float], b: Sequence[float]) -> float | None:
 
     ``None`` where it is not defined: fewer than two programs, or all of them equal under one of the models.
     """
-    from scipy.stats import kendalltau
-
     first, second = ([float(f"{price:.{DIGITS - 1}e}") for price in prices] for prices in (a, b))
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None
-    tau: Any = kendalltau(first, second, variant="b")[0]
-    return float(tau)
+    orders = [np.greater.outer(p, p) * 1 - np.less.outer(p, p) for p in (first, second)]
+    agreeing, ordered = np.sum(orders[0] * orders[1]), [np.sum(np.abs(order)) for order in orders]
+    return float(agreeing / np.sqrt(ordered[0] * ordered[1]))
 
 
 def agreement(prices: Sequence[Mapping[str, float]], models: Sequence[str]) -> dict[str, dict[str, float | None]]:

@@ -272,7 +272,7 @@ def fit_law(flops: Sequence[float], bytes: Sequence[float], seconds: Sequence[fl
 
 def _least_squares(columns: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The coefficients of three columns, none negative, that come nearest to ``values``: the best of those that are for some of
-    the columns. (scipy does the same for any number of columns, and takes half a second to load.)"""
+    the columns."""
     squares = least = float(values @ values)
     best = np.zeros(columns.shape[1])
     for support in _SUPPORTS:

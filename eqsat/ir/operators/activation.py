@@ -10,7 +10,16 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
-from eqsat.ir.operators.elementwise import OfOne, define_elementwise, function, infer_broadcast, narrow, unary, wide
+from eqsat.ir.operators.elementwise import (
+    OfOne,
+    define_elementwise,
+    erf,
+    function,
+    infer_broadcast,
+    narrow,
+    unary,
+    wide,
+)
 from eqsat.ir.traits import Traits, whatever
 from eqsat.ir.types import TensorType, Type
 
@@ -34,8 +43,6 @@ def _gelu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     """``x/2 * (1 + erf(x/sqrt 2))``, or ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``"""
     if attributes.get("approximate", "none") == "tanh":
         return 0.5 * x * (1 + np.tanh(float(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * x * x)))
-    from scipy.special import erf
-
     return 0.5 * x * (1 + erf(x * float(np.sqrt(0.5))))
 
 

@@ -1,5 +1,6 @@
 """What definitions share: `defines`, arithmetic width; of elementwise operators shape rules, and the declaration of tables."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,11 @@ Meaning = Callable[..., Any]
 def wide(x: np.ndarray) -> np.ndarray:
     """float16 and bfloat16 as float32, everything else as it is: formulas of several steps round once, at the end."""
     return x.astype(np.float32) if x.dtype == FLOAT16 or x.dtype == BFLOAT16 else x
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function. numpy has none; the standard library's takes 0.1 us for an element."""
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
 
 
 def narrow(result: Any, like: np.ndarray) -> np.ndarray:
