@@ -140,6 +140,27 @@ class Session:
         except Exception as error:
             raise self.translated(error) from None
 
+    def run_onto(self, feeds: Mapping[str, Any], fetch: Iterable[str], onto: Mapping[str, str]) -> dict[str, Any]:
+        """Outputs by name, but for those in ``onto``, which take the memory of an input: an array that lies in rows.
+
+        The kernel that computes such an output has to be the only one that reads the input, and to read no element that it has
+        overwritten. Raises `ModelError` when an operator fails.
+        """
+        names = [*(name for name in fetch if name not in onto), *onto]
+        try:
+            binding = self._session.io_binding()
+            values = {name: _ort_value(value) for name, value in feeds.items()}
+            for name, value in values.items():
+                binding.bind_ortvalue_input(name, value)
+            for name in names[: -len(onto)]:
+                binding.bind_output(name)
+            for name, source in onto.items():
+                binding.bind_ortvalue_output(name, values[source])
+            self._session.run_with_iobinding(binding)
+        except Exception as error:
+            raise self.translated(error) from None
+        return dict(zip(names, map(_to_numpy, binding.get_outputs()[: -len(onto)]), strict=False))
+
     def bound(self, feeds: Mapping[str, Any]) -> Bound:
         """The model with its inputs in place, to be run again and again without copying anything in or out."""
         return Bound(self, self._session, feeds)

@@ -39,23 +39,31 @@ class FallbackWarning(UserWarning):
     """A graph runs in PyTorch or Inductor as it is; the message says in which, and why."""
 
 
-def eqsat(module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Run:
+def eqsat(
+    module: fx.GraphModule,
+    examples: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Run:
     """The backend ``eqsat`` of ``torch.compile``, for inference.
 
     ``options`` are those of `eqsat.optimize`; ``runtime``, one of ``onnxruntime`` (unless stated, on the CPU), ``inductor``
     (elsewhere), ``eager`` and ``fastest``, which tries the first two on graphs of fixed sizes; and those of ONNX Runtime's
     session: ``level``, how far it rewrites the program itself, and ``threads``, by default as many as PyTorch uses. ``form`` is
     ``onnxruntime`` there and ``flat`` elsewhere unless stated.
+    ``mode`` is that of ``torch.compile``: what it says of CUDA graphs and of trying out kernels is done where Inductor runs.
     Raises `OptionError` for an option that does not exist and for a model in training. Whatever else is in the way, the graph
     runs as it is, in Inductor if that is the runtime and else in PyTorch, and a `FallbackWarning` says why.
     """
-    settings = Settings.of(options or {})
+    settings = Settings.of(options or {}, mode)
     captured = None
     try:
         graph, held = with_tensors_as_inputs(module)
         inputs = (*examples, *held)
         captured = read_captured(graph, inputs, len(held))
-        runner = _fastest(captured, settings, [e.node.hint if isinstance(e, SymInt) else e for e in inputs])
+        numbers = [e.node.hint if isinstance(e, SymInt) else e for e in inputs]
+        runner = _fastest(captured, settings, captured.apart(numbers))
     except OptionError:
         raise
     except Exception as error:  # whatever it is, the graph can still run
@@ -132,9 +140,14 @@ class _Runner:
         self._programs: dict[tuple[Any, ...], Run] = {}
         self._weights: dict[tuple[int, ...], tuple[Any, Sequence[Tensor]]] = {}  # alive, so that their ids stay theirs
         self._changes = 0
+        self._ended: set[tuple[int, ...]] = set()
         self._last: _Call | None = None
 
     def __call__(self, *inputs: Any) -> Any:
+        if self._captured.overlaps(inputs):
+            error = UnsupportedError("it writes to an input that shares memory with another")
+            _warn_of_fallback(self._captured.module, error)
+            return self._captured.module(*inputs)
         weights = [inputs[i] for i in self._captured.weights]
         last, found = self._last, (self._state(weights), self._sizes(inputs))
         # Most calls are like the last one. By identity, as an audit hook, which torch may set, makes ids slow.
@@ -157,11 +170,13 @@ class _Runner:
     def _late(self, inputs: Sequence[Any]) -> Run:
         """The program for inputs that none was made for so far."""
         try:
-            self._check_limits(inputs)
-            return self.compile(inputs)
+            self._read_state_from_inputs(inputs)
+            if not self._is_over(inputs):
+                return self.compile(inputs)
         except Exception as error:  # whatever it is, the graph can still run
             _warn_of_fallback(self._captured.module, error)
             return self._keep(inputs, self._captured.module.forward)
+        return self._captured.module.forward
 
     def _keep(self, inputs: Sequence[Any], program: Run) -> Run:
         owners, state, _ = key = self._key(inputs)
@@ -181,18 +196,37 @@ class _Runner:
         loose = tuple(inputs[i] for i in self._captured.loose)
         return loose if self._symbolic else loose + tuple(inputs[i].shape for i in self._captured.tensors)
 
-    def _check_limits(self, inputs: Sequence[Any]) -> None:
+    def _read_state_from_inputs(self, inputs: Sequence[Any]) -> None:
+        """Buffers that change alone, as the length of a cache does, are inputs from then on. Where parameters change, too, other
+        weights were loaded."""
+        numbers = self._captured.weights
+        known = self._weights.get(tuple(id(inputs[i]) for i in numbers))
+        if known is None:
+            return
+        old = zip(numbers, *known[0], strict=True)
+        changed = [i for i, *state in old if state != [_version(inputs[i]), _address(inputs[i])]]
+        if changed and not any(isinstance(inputs[i], torch.nn.Parameter) for i in changed):
+            self._captured = self._captured.with_inputs(changed)
+            self._programs, self._weights, self._last = {}, {}, None
+
+    def _is_over(self, inputs: Sequence[Any]) -> bool:
+        """Whether no more programs are to be made for these weights. Says so once."""
         owners, state, _ = self._key(inputs)
+        if owners in self._ended:
+            return True
+        reason = ""
         if owners not in self._weights:
             if len(self._weights) == MOST_WEIGHTS:
-                raise UnsupportedError(f"it was compiled for {MOST_WEIGHTS} sets of weights already")
+                reason = f"it was compiled for {MOST_WEIGHTS} sets of weights already"
         elif self._weights[owners][0] != state:
             self._changes += 1
             if self._changes > MOST_CHANGES:
-                raise UnsupportedError(f"its weights were written to {self._changes} times")
+                reason = f"its weights were written to {self._changes} times"
             self._programs = {key: run for key, run in self._programs.items() if key[0] != owners}
             warnings.warn("eqsat: the weights of a graph have changed; it is optimised again", stacklevel=4)
         elif sum(key[0] == owners for key in self._programs) >= MOST_SIZES:
-            raise UnsupportedError(
-                f"it was compiled for {MOST_SIZES} sizes already, and one program for all does not exist"
-            )
+            reason = f"it was compiled for {MOST_SIZES} sizes already, and one program for all does not exist"
+        if reason:
+            self._ended.add(owners)
+            _warn_of_fallback(self._captured.module, UnsupportedError(reason))
+        return bool(reason)

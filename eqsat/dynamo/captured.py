@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch._guards import tracing
+from torch._subclasses import FakeTensorMode
 
 from eqsat.errors import EqsatError, OptionError
 
@@ -21,7 +25,8 @@ class UnsupportedError(EqsatError):
 class Captured:
     """A graph of Dynamo's.
 
-    Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``. ``sizes``: for each
+    Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``; ``written``: those of the
+    tensors that the graph writes to, as to a cache of keys and values. ``sizes``: for each
     integer that is an extent of a tensor the position of that tensor in ``tensors`` and the axis; the others are ``loose``.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
@@ -38,6 +43,42 @@ class Captured:
     computed: tuple[fx.Node, ...]
     owners: tuple[fx.Node, ...] = ()
     device: str = "cpu"
+    written: tuple[int, ...] = ()
+
+    def with_inputs(self, numbers: Sequence[int]) -> Captured:
+        """With some of its weights among the tensors that differ from call to call."""
+        weights = tuple(i for i in self.weights if i not in numbers)
+        return replace(
+            self, weights=weights, tensors=(*self.tensors, *numbers), symbols=(*self.symbols, *({} for _ in numbers))
+        )
+
+    def results(self) -> int:
+        """How many tensors a program returns: those that the graph computes, then what becomes of those it writes to."""
+        return len(self.computed) + len(self.written)
+
+    def kept_places(self) -> dict[int, int]:
+        """Number of a tensor that a program returns -> in ``tensors``, of the one that the graph writes it to."""
+        return {len(self.computed) + k: self.tensors.index(i) for k, i in enumerate(self.written)}
+
+    def names(self) -> list[str]:
+        """Those of the tensors that a program returns."""
+        placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]
+        return [n.name for n in (*self.computed, *(placeholders[i] for i in self.written))]
+
+    def values(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[Tensor]:
+        """What a program returns, of a graph that returned ``outputs`` and has written to ``inputs``."""
+        return [*(outputs[self.outputs.index(n)] for n in self.computed), *(inputs[i] for i in self.written)]
+
+    def apart(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs, with copies of those that the graph writes to."""
+        return [x.clone() if i in self.written else x for i, x in enumerate(inputs)]
+
+    def overlaps(self, inputs: Sequence[Any]) -> bool:
+        """Whether a tensor that the graph writes to lies in the memory of another, weights left out."""
+        if not self.written:
+            return False
+        places = Counter(inputs[i].untyped_storage().data_ptr() for i in self.tensors if inputs[i].numel())
+        return any(places[inputs[i].untyped_storage().data_ptr()] > 1 for i in self.written)
 
     def rest(self) -> Rest | None:
         """The graph as far as it computes outputs that the program does not; ``None`` if it computes all."""
@@ -102,11 +143,13 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
     if torch.is_autocast_enabled(torch.device(devices[0]).type):
         raise UnsupportedError("autocast is on, which converts types as it runs; convert the model instead")
     _warn_of_hidden_changes(examples)
+    written = _written(module, examples)
     weights, tensors, integers = list[int](), list[int](), list[int]()
     for i, example in enumerate(examples):
         if isinstance(example, Tensor):
             _check_tensor(placeholders[i].name, example)
-            (weights if _is_weight(example, held=i >= len(examples) - held) else tensors).append(i)
+            fixed = i not in written and _is_weight(example, held=i >= len(examples) - held)
+            (weights if fixed else tensors).append(i)
         elif isinstance(example, int | SymInt):
             integers.append(i)
         else:
@@ -124,7 +167,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
     outputs = tuple(next(n for n in module.graph.nodes if n.op == "output").args[0])
     views = _views([*placeholders, *(n for n in module.graph.nodes if n in outputs and _is_computed(n))])
     computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and _is_computed(n) and n not in views))
-    if not computed:
+    if not computed and not written:
         raise UnsupportedError("it computes no tensor" + (" but views of its inputs" if views else ""))
     loose = tuple(i for i in integers if i not in sizes)
     return Captured(
@@ -138,6 +181,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
         computed,
         tuple(views.values()),
         devices[0],
+        written,
     )
 
 
@@ -176,6 +220,21 @@ def _is_weight(value: Tensor, *, held: bool) -> bool:
         or isinstance(value, torch.nn.Parameter)
         or getattr(value, "_dynamo_static_input_type", None) == "unguarded"
     )
+
+
+def _written(module: fx.GraphModule, examples: Sequence[Any]) -> tuple[int, ...]:
+    """Numbers of the inputs that the graph writes to: those whose versions change when it runs on tensors without data.
+
+    A graph that cannot run so is taken for one that writes to none, and refused when it is exported, if it does.
+    """
+    with suppress(Exception), tracing(None), torch.inference_mode(False), torch.no_grad(), FakeTensorMode():
+        inputs = [
+            torch.empty_strided(e.shape, e.stride(), dtype=e.dtype, device=e.device) if isinstance(e, Tensor) else e
+            for e in (e.node.hint if isinstance(e, SymInt) else e for e in examples)
+        ]
+        module(*inputs)
+        return tuple(i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x._version)
+    return ()
 
 
 def _symbols(value: Tensor) -> dict[int, SymInt]:

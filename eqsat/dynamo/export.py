@@ -1,7 +1,7 @@
 """A captured graph as an exported program, its weights bound as constants."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ class _Exportable(torch.overrides.TorchFunctionMode):
         if func in (torch.isfinite, Tensor.isfinite):
             (x,) = args
             return x - x == 0  # infinities and NaN leave NaN
+        if func in (Tensor.index_copy_, Tensor.__setitem__) and not kwargs and (found := _along_axis(func, *args)):
+            return args[0].index_put_(*found)
         found = func(*args, **kwargs or {})
         if self.unseen_is_zero and func is torch.nn.functional.scaled_dot_product_attention:
             given: Mapping[str, Any] = kwargs or {}
@@ -33,8 +35,30 @@ class _Exportable(torch.overrides.TorchFunctionMode):
         return found
 
 
+def _along_axis(function: Any, x: Tensor, *given: Any) -> tuple[Any, Any] | None:
+    """Places along all axes up to one, and values, of ``x.index_copy_(axis, places, values)`` and ``x[:, :, places] = values``;
+    ``None`` for anything else that is assigned.
+
+    The exporter, told of a single axis, moves it to the front, and all of ``x`` with it, as of a cache for the row that is new.
+    """
+    axis: list[int]
+    *axis, index, values = given
+    if function is Tensor.__setitem__:
+        before: list[Any]
+        *before, index = cast(Sequence[Any], index if isinstance(index, tuple) else (index,))
+        axis = [len(before)] if all(isinstance(i, slice) and i == slice(None) for i in before) else []
+    if not axis or not isinstance(index, Tensor) or (index.ndim, index.dtype) != (1, torch.int64):
+        return None
+    if not isinstance(values, Tensor) or values.ndim != x.ndim:
+        return None
+    counted = [torch.arange(extent, device=x.device) for extent in x.shape[: axis[0] % x.ndim]] + [index]
+    shapes = [[-1 if i == k else 1 for i in range(len(counted))] for k in range(len(counted))]
+    return tuple(place.reshape(shape) for place, shape in zip(counted, shapes, strict=True)), values
+
+
 class _Bound(torch.nn.Module):
-    """The captured graph as a module of its tensors alone: weights are its own, extents are read off the tensors."""
+    """The captured graph as a module of its tensors alone: weights are its own, extents are read off the tensors, and what it
+    writes to its inputs it returns."""
 
     def __init__(
         self, captured: Captured, weights: Sequence[Tensor], integers: Mapping[int, int], mode: _Exportable
@@ -50,12 +74,13 @@ class _Bound(torch.nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given: dict[int, Any] = dict(zip(self.captured.tensors, tensors, strict=True))
+        given |= {i: given[i].clone() for i in self.captured.written}
         given |= {i: getattr(self, f"weight_{i}") for i in self.captured.weights}
         given |= {i: tensors[k].shape[axis] for i, (k, axis) in self.captured.sizes.items()}
         given |= self.integers
         with self.mode:
             outputs = self.graph(*(given[i] for i in sorted(given)))
-        return tuple(outputs[k] for k in self.kept)
+        return (*(outputs[k] for k in self.kept), *(given[i] for i in self.captured.written))
 
 
 def export_captured(

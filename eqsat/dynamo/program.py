@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -14,15 +14,14 @@ import torch
 from torch import Tensor, fx
 from torch._guards import tracing
 
-from eqsat.backends.calling import load_graph
 from eqsat.backends.consumer import newest_opset
-from eqsat.backends.torch_tensors import to_array, to_tensor
+from eqsat.backends.torch_tensors import to_array
 from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.dynamo.export import export_captured
+from eqsat.dynamo.running import in_onnxruntime, in_torch
 from eqsat.errors import ModelError, OptionError, choices
 from eqsat.exactness import Exactness
 from eqsat.frontends.torch_export import as_onnx
-from eqsat.fx import compiled_for, to_module
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import optimize
@@ -34,6 +33,7 @@ _PRIVATE = ("feeds", "keep", "dims", "example_inputs", "dynamic_shapes")
 
 
 RUNTIMES = ("onnxruntime", "inductor", "eager", "fastest")
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,22 @@ class Settings:
     """How to optimise and what runs the program: one of `RUNTIMES`, by default ONNX Runtime on the CPU, else Inductor.
     ``fastest`` is the faster of the two, where sizes are fixed.
 
-    ``level`` and ``threads`` are ONNX Runtime's; by default it uses as many threads as PyTorch.
+    ``level`` and ``threads`` are ONNX Runtime's; by default it uses as many threads as PyTorch. ``mode`` is that of
+    ``torch.compile``.
     """
 
     options: Mapping[str, Any]
     runtime: str | None = None
     level: str = "all"
     threads: int | None = None
+    mode: str = "default"
 
     @staticmethod
-    def of(given: Mapping[str, Any]) -> Settings:
-        """The settings in the ``options`` of ``torch.compile``. Raises `OptionError` for one that does not exist."""
-        given = dict(given)
+    def of(given: Mapping[str, Any], mode: str | None = None) -> Settings:
+        """The settings in the ``options`` and ``mode`` of ``torch.compile``. Raises `OptionError` for one that does not exist."""
+        given, mode = dict(given), mode or "default"
+        if mode not in MODES:
+            raise OptionError(f"mode {mode!r} does not exist; {choices(mode, MODES)}")
         session = {k: given.pop(k) for k in ("runtime", "level", "threads") if k in given}
         for name in _PRIVATE:
             if name in given:
@@ -62,7 +66,7 @@ class Settings:
             raise OptionError(f"runtime {runtime!r} does not exist; {choices(str(runtime), RUNTIMES)}")
         if runtime not in (None, "onnxruntime", "fastest") and (other := {"level", "threads"} & session.keys()):
             raise OptionError(f"option {min(other)!r} is one of ONNX Runtime's, and the runtime is {runtime!r}")
-        found = Settings(given, **session)
+        found = Settings(given, **session, mode=mode)
         Options.of(found.options_on("cpu"))
         return found
 
@@ -98,6 +102,7 @@ def compile_captured(
     computes for ``inputs`` is compared with what PyTorch does. Raises `EqsatError` where that cannot be done.
     """
     weights = [inputs[i] for i in captured.weights]
+    inputs = captured.apart(inputs)
     tensors = [inputs[i] for i in captured.tensors]
     integers = {i: int(inputs[i]) for i in captured.loose}
     model = _exported(captured, (weights, tensors, integers), settings, symbolic=symbolic)
@@ -107,7 +112,7 @@ def compile_captured(
         raise UnsupportedError(f"its inputs are on {captured.device}, and ONNX Runtime runs on the CPU here")
     options = settings.options_on(captured.device)
     names = [v.name for v in model.graph.input]
-    if (len(names), len(model.graph.output)) != (len(tensors), len(captured.computed)):
+    if (len(names), len(model.graph.output)) != (len(tensors), captured.results()):
         raise UnsupportedError("its export has other inputs or outputs")
     feeds = {name: to_array(tensor) for name, tensor in zip(names, tensors, strict=True)}
     result = optimize(model, **options, feeds=None if symbolic else [feeds])
@@ -117,7 +122,9 @@ def compile_captured(
     if result.report.verification:
         with torch.no_grad():
             moved = cache(partial(_moved_by_rounding, result.original, feeds))
-            _compare(captured, captured.module(*inputs), run(*inputs), moved)
+            given = captured.apart(inputs), captured.apart(inputs)
+            expected, found = captured.module(*given[0]), run(*given[1])
+            _compare(captured, captured.values(expected, given[0]), captured.values(found, given[1]), moved)
     return run
 
 
@@ -136,20 +143,23 @@ def _function(
     captured: Captured, result: Result, settings: Settings, tensors: Sequence[Tensor]
 ) -> Callable[..., tuple[Any, ...]]:
     graph = result.program.graph
-    for node, name in zip(captured.computed, graph.outputs, strict=True):
+    for node, name in zip(captured.computed, graph.outputs, strict=False):
         _check_type(node, str(graph.type_of(name)))
     runtime = settings.runtime_on(captured.device)
     if runtime == "onnxruntime":
-        compute = _in_onnxruntime(graph, settings)
+        compute = in_onnxruntime(graph, captured.kept_places(), settings.level, settings.threads)
     else:
-        compute = _in_torch(graph, captured.device, tensors if runtime == "inductor" else None)
+        examples = tensors if runtime == "inductor" else None
+        compute = in_torch(graph, captured.kept_places(), captured.device, examples, settings.mode)
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
     rest = captured.rest()
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        known: dict[Any, Any] = dict(
-            zip(captured.computed, compute([inputs[i] for i in captured.tensors]), strict=True)
-        )
+        found = compute([inputs[i] for i in captured.tensors])
+        known: dict[Any, Any] = dict(zip(captured.computed, found, strict=False))
+        for i, value in zip(captured.written, found[len(captured.computed) :], strict=True):
+            if value is not inputs[i]:
+                inputs[i].copy_(value)
         if rest is not None:
             owners = (known[node].contiguous() for node in rest.owners)
             known.update(zip(rest.nodes, rest.module(*owners, *inputs), strict=True))
@@ -159,60 +169,6 @@ def _function(
         )
 
     return run
-
-
-Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
-"""A loaded program: inputs in order -> outputs in order."""
-
-
-_SUBNORMAL, _ONE = np.float32(1e-40), np.float32(1.0)
-
-
-@contextmanager
-def _flushing() -> Generator[None]:
-    """Subnormal numbers are zero in this thread. ONNX Runtime's softmax makes them of what a mask leaves out, and processors of
-    Intel take seven times as long for rows half of which is masked."""
-    flushed = _SUBNORMAL * _ONE == 0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(bool(flushed))
-
-
-def _in_onnxruntime(graph: Graph, settings: Settings) -> Compute:
-    with _flushing():  # the first session of a process sets its own thread as well
-        threads = settings.threads or torch.get_num_threads()
-        session = load_graph(graph, settings.level, threads=threads, flush=True, spin=True)
-
-    def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        feeds = {n: to_array(x) for n, x in zip(graph.inputs, inputs, strict=True)}
-        with _flushing():
-            found = session.run(feeds, graph.outputs)
-        return [to_tensor(found[name]) for name in graph.outputs]
-
-    return compute
-
-
-def _in_torch(graph: Graph, device: str, examples: Sequence[Tensor] | None) -> Compute:
-    """As a module of PyTorch, compiled by Inductor for the sizes of ``examples`` if there are any. Outputs that share memory with
-    an input, a constant or one another are copied, since a graph of Dynamo's has no such outputs."""
-    module = to_module(graph).to(device)
-    call: Callable[..., Any] = module if examples is None else compiled_for(module, examples)
-    constants = {b.untyped_storage().data_ptr() for b in module.buffers()}
-    constant = [name in graph.constants for name in graph.outputs]
-
-    def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        with torch.no_grad():
-            found = list(call(*inputs))
-        taken = {x.untyped_storage().data_ptr() for x in inputs}
-        for i, value in enumerate(found):
-            place = value.untyped_storage().data_ptr()
-            found[i] = value.clone() if constant[i] or place in taken or place in constants else value
-            taken.add(place)
-        return found
-
-    return compute
 
 
 def _check_type(node: fx.Node, found: str) -> None:
@@ -248,11 +204,9 @@ def _compare(
 ) -> None:
     """Raises `UnsupportedError` where floats differ by more than `_FAR` and than roundings move them, as where a quantised value
     lies between two integers: an error of the export, or of the runtime's rewrites. ``moved`` says how far that is."""
-    for number, node in enumerate(captured.computed):
-        place = captured.outputs.index(node)
-        a, b = expected[place], found[place]
+    for number, (name, a, b) in enumerate(zip(captured.names(), expected, found, strict=True)):
         if a.shape != b.shape:
-            raise UnsupportedError(f"its output {node.name} is of shape {tuple(b.shape)} instead of {tuple(a.shape)}")
+            raise UnsupportedError(f"its output {name} is of shape {tuple(b.shape)} instead of {tuple(a.shape)}")
         finite = torch.isfinite(a)
         if not a.is_floating_point() or not finite.any():
             continue
@@ -260,4 +214,4 @@ def _compare(
         worst = float((a.double() - b.double())[finite].abs().nan_to_num(torch.inf).max())
         near = worst <= _far(a) * scale or (worst <= _FARTHEST * scale and worst <= moved()[number])
         if not near:
-            raise UnsupportedError(f"its output {node.name} differs from PyTorch's by {worst:.3g}, of {scale:.3g}")
+            raise UnsupportedError(f"its output {name} differs from PyTorch's by {worst:.3g}, of {scale:.3g}")

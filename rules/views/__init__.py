@@ -4,6 +4,7 @@
     Shape(f(x)) == Shape(input)                                    extents by their symbols      `extents`
     GatherND(x, all places in order) == x                         look-ups that move nothing   `indices`
     ScatterND(x, all places in order, y) == y                     nothing of x is left         `scatters`
+    Transpose(ScatterND(Transpose(x), i, y)) == ScatterND(x, j, y)  along an axis               `scatters`
     And(place <= place, m) == Trilu(m)                            what is compared by place    `places`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
     f(Transpose(x, p)) == Transpose(f(x), p)                      elementwise, padding, sums   `transposes`

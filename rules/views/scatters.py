@@ -1,19 +1,26 @@
-"""Elements written at places that are counted: where each is replaced, in order, the new ones are all that is left.
+"""Elements written at places: where each is replaced, in order, the new ones are all that is left; along an axis, no Transpose
+is needed.
 
-PyTorch's exporter writes ``x[:, :, 0:, 0:] = y`` as ScatterND at a grid of all positions.
+PyTorch's exporter writes ``x[:, :, 0:, 0:] = y`` as ScatterND at a grid of all positions, and ``x[:, :, i] = y``, as to a cache
+of keys, with the axis moved to the front and back: the whole of ``x`` is transposed twice for the one row that is new.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from eqsat.equations import named, stated
+import numpy as np
+
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.normal_form import Dim
-from eqsat.rewrite import GroupView, Match, Term, group_rule
-from eqsat.rules.terms import complete_nodes
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.terms import complete_nodes, transpose
+from eqsat.rules.views.extents import repeated, viewed
 from eqsat.rules.views.indices import Indices, Places
-from eqsat.samples import Drawing, Instance, Sampler
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def are_own(places: Sequence[Places | None], shape: Sequence[Dim]) -> bool:
@@ -64,3 +71,71 @@ def _written_by_grids(view: GroupView) -> Iterator[Match]:
 def take_what_is_written_everywhere(m: Match) -> Term:
     """``ScatterND(x, all places, y) == y``."""
     return m.written
+
+
+# --- along an axis
+
+
+def to_front(axis: int, rank: int) -> tuple[int, ...]:
+    """The permutation that moves an axis to the front.
+
+    >>> to_front(2, 4)
+    (2, 0, 1, 3)
+    """
+    return axis, *(i for i in range(rank) if i != axis)
+
+
+def from_front(axis: int, rank: int) -> tuple[int, ...]:
+    """The permutation that moves the first axis to a place.
+
+    >>> from_front(2, 4)
+    (1, 2, 0, 3)
+    """
+    return *range(1, axis + 1), 0, *range(axis + 1, rank)
+
+
+def places_along(i: Ref, axis: int, x: Ref) -> Term:
+    """Where elements of ``x`` lie whose places along an axis are ``i``, a column: one for each place along the axes before it."""
+    before, count = x.shape[:axis], i.shape[0]
+    grid = np.stack(np.indices(before, np.int64), -1)[..., np.newaxis, :]  # type: ignore[arg-type]
+    column = viewed(i, (count, 1), (*(1,) * axis, count, 1), i)
+    own = repeated(literal(grid), grid.shape, (*before, count, axis), i)
+    return apply("Concat", own, repeated(column, (*(1,) * axis, count, 1), (*before, count, 1), i), axis=-1)
+
+
+def _along_axis(d: Sampler) -> dict[str, Any]:
+    """Rows written along an axis, in any order."""
+    rank = d.integer(2, 4)
+    shape, axis = list(d.extents(rank)), d.integer(1, rank - 1)
+    perm, back = to_front(axis, rank), from_front(axis, rank)
+    wrong = d.chance(0.15) and rank > 2
+    if wrong or d.chance(0.15):
+        other = (axis, *perm[:0:-1])
+        perm, back = (other, back) if wrong else (perm, other)
+    front = [shape[p] for p in perm]
+    places = np.array(d.choose(list(itertools.permutations(range(front[0])))))[: d.integer(1, front[0]), np.newaxis]
+    if d.chance(0.1):  # places along two axes
+        places = np.concatenate([places, np.zeros_like(places)], -1)
+    return {
+        "x": d.floats(shape),
+        "i": fixed(places - front[0] * d.chance(0.2), "int64"),
+        "u": d.floats((len(places), *front[places.shape[1] :])),
+        "f": {"perm": perm},
+        "b": {"perm": back},
+        "s": {"reduction": d.choose(("none", "none", "none", "add"))},
+    }
+
+
+equation = Equations(
+    __name__, functions=named(to_front, from_front, places_along, transpose), source="ONNX ScatterND and Transpose"
+)
+equation(
+    "scatter_along_axis_instead_of_transposing",
+    "Transpose(ScatterND(Transpose(x, perm=p, **f), i, u, reduction='none', **s), perm=q, **b)"
+    " == ScatterND(x, places_along(i, p[0], x), transpose(u, q), reduction='none')",
+    "an axis behind others is moved to the front: p[0] > 0 and p == to_front(p[0], x.rank)",
+    "and back: q == from_front(p[0], x.rank)",
+    "places are those along it: i.rank == 2 and i.shape[1] == 1",
+    "how many are known: all(isinstance(d, int) for d in x.shape[0:p[0]])",
+    sample=_along_axis,
+)

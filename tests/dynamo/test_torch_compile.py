@@ -129,10 +129,10 @@ def test_the_faster_runtime_takes_graphs_of_fixed_sizes(
 
 
 def test_a_runtime_that_cannot_be_had_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> Any:
+    def broken(*_: Any, **named: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr("eqsat.dynamo.program.compiled_for", broken)
+    monkeypatch.setattr("eqsat.dynamo.running.compiled_for", broken)
     model, x = Layer().eval(), torch.randn(2, 8)
     with pytest.warns(UserWarning, match="not tried in inductor: RuntimeError: no compiler"):
         _same(_compiled(model, runtime="fastest")(x), model(x))
@@ -178,7 +178,7 @@ def test_where_no_program_serves_all_sizes_each_has_its_own(compilations: list[b
             _same(compiled(x), halves(x))
     fallbacks = [str(w.message) for w in said if w.category is FallbackWarning]
     assert compilations[1:] in ([True], [False] * backend.MOST_SIZES)
-    assert len(fallbacks) == (0 if compilations[1:] == [True] else len(sizes) - 1 - backend.MOST_SIZES)
+    assert len(fallbacks) == (compilations[1:] != [True])  # said once
 
 
 def test_graph_breaks_leave_several_graphs(compilations: list[bool]) -> None:
@@ -269,11 +269,10 @@ def test_element_types_come_out_as_they_are(dtype: Any) -> None:
         (lambda x: ((y := x * 2)[0], y[:, 0]), "shares memory with"),
         (lambda x: ((y := x * 2), y.add_(1)), "shares memory with"),
         (lambda x: ((y := (x * 2).t()), y[0]), "shares memory with"),
-        (lambda x: x.add_(1) * 2, r"writes to its inputs"),
         (lambda x: x + torch.rand(2, 2), "rand draws random numbers"),
         (lambda x: torch.linalg.eigvals(x).abs(), "cannot export"),
     ],
-    ids=["view", "overlapping", "written-output", "columns", "written-input", "random", "no-operator"],
+    ids=["view", "overlapping", "written-output", "columns", "random", "no-operator"],
 )
 def test_what_cannot_be_run_elsewhere_falls_back_and_says_why(function: Callable[..., Any], reason: str) -> None:
     x = torch.randn(2, 2)
@@ -282,6 +281,101 @@ def test_what_cannot_be_run_elsewhere_falls_back_and_says_why(function: Callable
         found = _compiled(function)(x.clone())
     torch.manual_seed(1)
     _same(found, function(x.clone()))
+
+
+class Cache(torch.nn.Module):
+    """Keys of a cache, written along its third axis and read; ``own``: a buffer of the module, and no argument."""
+
+    def __init__(self, *, own: bool) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        if own:
+            self.register_buffer("keys", torch.zeros(2, 3, 8, 4))
+
+    def forward(self, x: Any, at: Any, keys: Any = None) -> Any:
+        keys = self.keys if keys is None else keys
+        keys.index_copy_(2, at, self.linear(x))
+        return keys.sum(2) * 2
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "inductor", "eager"])
+@pytest.mark.parametrize("own", [False, True])
+def test_what_a_graph_writes_to_its_inputs_is_there_afterwards(runtime: str, own: bool) -> None:
+    model, expected = Cache(own=own).eval(), torch.zeros(2, 3, 8, 4)
+    keys = model.keys if own else torch.zeros(2, 3, 8, 4)
+    place, compiled = keys.data_ptr(), _compiled(model, runtime=runtime)
+    for step in range(4):
+        x, at = torch.randn(2, 3, 1, 4), torch.tensor([step])
+        version = None if keys.is_inference() else keys._version
+        found = compiled(x, at) if own else compiled(x, at, keys)
+        expected[:, :, step] = model.linear(x)[:, :, 0]
+        _same(keys, expected)
+        _same(found, expected.sum(2) * 2)
+        assert keys.data_ptr() == place
+        assert version is None or keys._version > version  # as PyTorch would have it
+
+
+def test_a_buffer_that_changes_alone_is_an_input_from_then_on(compilations: list[bool]) -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x) + self.count
+
+    with torch.inference_mode(mode=False), torch.no_grad():
+        model = Counting().eval()
+        compiled, x = _compiled(model), torch.randn(2, 4)
+        for _ in range(2 * backend.MOST_CHANGES):
+            _same(compiled(x), model(x))
+            model.count += 1
+        assert len(compilations) == 2
+        model.load_state_dict(Counting().state_dict())  # others are weights still
+        with pytest.warns(UserWarning, match="weights of a graph have changed"):
+            _same(compiled(x), model(x))
+
+
+def _assigned(x: Any, at: Any, values: Any) -> Any:
+    x[:, at] = values
+    return x * 2
+
+
+def _twice(x: Any, at: Any, values: Any) -> Any:
+    before = x.clone()
+    x.index_copy_(1, at, values)
+    x.add_(1)
+    return before, x[:, :1]
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "inductor", "eager"])
+@pytest.mark.parametrize("function", [_assigned, _twice])
+def test_writing_in_other_ways_than_to_a_cache(function: Callable[..., Any], runtime: str) -> None:
+    x, at, values = torch.randn(3, 5, 4), torch.tensor([4, 1]), torch.randn(3, 2, 4)
+    compiled, own = _compiled(function, runtime=runtime), x.clone()
+    for _ in range(2):
+        expected = function(x, at, values)
+        found = compiled(own, at, values)
+        _same(own, x)
+        _same(found, expected)
+    columns = x.permute(2, 1, 0).contiguous().permute(2, 1, 0)  # does not lie in rows
+    own = columns.clone(memory_format=torch.preserve_format)
+    assert not own.is_contiguous()
+    _same(compiled(own, at, values), function(columns, at, values))
+    _same(own, columns)
+
+
+def test_writing_to_memory_of_another_input_falls_back() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x.add_(1)
+        return y * 2
+
+    compiled, x = _compiled(function), torch.zeros(4)
+    _same(compiled(x, torch.ones(4)), torch.full((4,), 2.0))
+    with pytest.warns(FallbackWarning, match="shares memory with another"):
+        found = compiled(x, x[:4])
+    _same(found, torch.full((4,), 4.0))
 
 
 def test_automatic_conversion_of_types_falls_back() -> None:
@@ -304,10 +398,10 @@ def test_a_failed_verification_falls_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat.dynamo import program
+    from eqsat.dynamo import running
 
-    to_tensor = program.to_tensor
-    monkeypatch.setattr(program, "to_tensor", lambda array: to_tensor(array) + 0.1)
+    to_tensor = running.to_tensor
+    monkeypatch.setattr(running, "to_tensor", lambda array: to_tensor(array) + 0.1)
     with pytest.warns(FallbackWarning, match=r"differs from PyTorch's by 0\.1, of 1"):
         assert _compiled(torch.relu, verify=True)(torch.ones(2)).tolist() == [1, 1]
 
@@ -348,15 +442,15 @@ def test_products_of_bytes_are_exported(runtime: str, gpu: bool, verify: bool, c
 
 
 def test_what_roundings_move_further_is_no_reason_to_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat.dynamo import program
+    from eqsat.dynamo import running
 
-    to_tensor = program.to_tensor
+    to_tensor = running.to_tensor
     model = RowByRow(64, 32).eval()
     x = torch.randn(16, 64)
     scale = float(model(x).abs().max())
-    monkeypatch.setattr(program, "to_tensor", lambda array: to_tensor(array) + 2e-3 * scale)
+    monkeypatch.setattr(running, "to_tensor", lambda array: to_tensor(array) + 2e-3 * scale)
     _compiled(model, verify=True)(x)
-    monkeypatch.setattr(program, "to_tensor", lambda array: to_tensor(array) + 0.5 * scale)
+    monkeypatch.setattr(running, "to_tensor", lambda array: to_tensor(array) + 0.5 * scale)
     torch.compiler.reset()
     with pytest.warns(FallbackWarning, match="differs from PyTorch's"):
         _compiled(model, verify=True)(x)
@@ -488,10 +582,34 @@ def test_on_a_gpu_programs_run_in_pytorch(dtype: str, runtime: str | None) -> No
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("static", [True, False])
+def test_a_program_is_a_cuda_graph_that_writes_to_its_inputs(static: bool) -> None:
+    model, expected = Cache(own=False).eval().cuda(), torch.zeros(2, 3, 8, 4, device="cuda")
+    compiled = torch.compile(model, backend="eqsat", mode="reduce-overhead")
+    kept, keys = [], torch.zeros_like(expected)
+    for step in range(8):
+        x, at = torch.randn(2, 3, 1, 4, device="cuda"), torch.tensor([step], device="cuda")
+        keys = keys if static else keys.clone()
+        kept.append((compiled(x, at, keys), model(x, at, expected)))
+        _same(keys, expected)
+    for found, wanted in kept:  # later calls leave the results of earlier ones alone
+        _same(found, wanted)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_onnxruntime_is_no_runtime_for_a_gpu() -> None:
     x = torch.randn(2, 8, device="cuda")
     with pytest.warns(FallbackWarning, match="its inputs are on cuda:0, and ONNX Runtime runs on the CPU here"):
         _same(_compiled(torch.relu, runtime="onnxruntime")(x), torch.relu(x))
+
+
+def test_modes_are_those_of_torch() -> None:
+    x = torch.randn(2, 8)
+    for mode in ("default", "reduce-overhead", "max-autotune"):
+        _same(torch.compile(torch.relu, backend="eqsat", mode=mode)(x), torch.relu(x))
+        torch.compiler.reset()
+    with pytest.raises(Exception, match="mode 'max-autotun' does not exist; did you mean 'max-autotune'"):
+        torch.compile(torch.relu, backend="eqsat", mode="max-autotun")(x)
 
 
 def test_programs_for_a_gpu_are_chosen_for_one() -> None:

@@ -1,0 +1,178 @@
+"""A program loaded: what is called with tensors, in ONNX Runtime, in PyTorch, in Inductor, on a GPU as a CUDA graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from eqsat.backends.calling import load_graph
+from eqsat.backends.torch_tensors import to_array, to_tensor
+from eqsat.fx import compiled_for, to_module
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import traits_of
+
+Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+"""A loaded program: inputs in order -> outputs in order. An output that was written to an input is that input."""
+
+Written = Mapping[int, int]
+"""Number of an output -> that of the input that it is to be written to."""
+
+
+def replacing(graph: Graph, written: Written) -> dict[int, int]:
+    """Of ``written``, outputs that are their input with some elements replaced, where nothing else reads that: they can be
+    computed in its memory."""
+    producers, reads = graph.producers(), graph.reads()
+
+    def replaces(output: str, source: str) -> bool:
+        node = producers.get(output)
+        if node is None or node.inputs[0] != source or reads[source] > 1:
+            return False
+        traits = traits_of(node.key, node.attributes)
+        return bool(traits.indices) and len(traits.sources) > 1
+
+    return {o: i for o, i in written.items() if replaces(graph.outputs[o], graph.inputs[i])}
+
+
+_SUBNORMAL, _ONE = np.float32(1e-40), np.float32(1.0)
+
+
+@contextmanager
+def _flushing() -> Generator[None]:
+    """Subnormal numbers are zero in this thread. ONNX Runtime's softmax makes them of what a mask leaves out, and processors of
+    Intel take seven times as long for rows half of which is masked."""
+    flushed = _SUBNORMAL * _ONE == 0
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(bool(flushed))
+
+
+def in_onnxruntime(graph: Graph, written: Written, level: str, threads: int | None) -> Compute:
+    """In a session that rewrites up to ``level`` and runs in ``threads``, as many as PyTorch's unless stated."""
+    with _flushing():  # the first session of a process sets its own thread as well
+        session = load_graph(graph, level, threads=threads or torch.get_num_threads(), flush=True, spin=True)
+    in_place = replacing(graph, written)
+
+    def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        feeds = {n: to_array(x) for n, x in zip(graph.inputs, inputs, strict=True)}
+        places = {o: i for o, i in in_place.items() if inputs[i].data_ptr() == feeds[graph.inputs[i]].ctypes.data}
+        with _flushing():
+            if not places:
+                found = session.run(feeds, graph.outputs)
+            else:
+                onto = {graph.outputs[o]: graph.inputs[i] for o, i in places.items()}
+                found = session.run_onto(feeds, graph.outputs, onto)
+                torch.autograd.graph.increment_version([inputs[i] for i in places.values()])
+        return [inputs[places[o]] if o in places else to_tensor(found[name]) for o, name in enumerate(graph.outputs)]
+
+    return compute
+
+
+def in_torch(
+    graph: Graph, written: Written, device: str, examples: Sequence[Tensor] | None, mode: str = "default"
+) -> Compute:
+    """As a module of PyTorch, compiled by Inductor for the sizes of ``examples`` if there are any, in a ``mode`` of
+    ``torch.compile``.
+
+    Outputs that share memory with an input, a constant or one another are copied: a graph of Dynamo's has no such outputs."""
+    module = to_module(graph).to(device)
+    in_place = replacing(graph, written)
+    _write(module.graph, in_place)
+    module.recompile()
+    call: Callable[..., Any] = module
+    if examples is not None:
+        call = compiled_for(module, examples, tuned=mode.startswith("max-autotune"))
+        if device.startswith("cuda") and mode in ("reduce-overhead", "max-autotune"):
+            call = _Replayed(call, sorted(in_place.values()))
+    constants = {b.untyped_storage().data_ptr() for b in module.buffers()}
+    constant = [name in graph.constants for name in graph.outputs]
+
+    def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        with torch.no_grad():
+            found = list(call(*inputs))
+        taken = {x.untyped_storage().data_ptr() for x in inputs}
+        for i, value in enumerate(found):
+            if i in in_place:
+                found[i] = inputs[in_place[i]]
+                continue
+            place = value.untyped_storage().data_ptr()
+            found[i] = value.clone() if constant[i] or place in taken or place in constants else value
+            taken.add(place)
+        return found
+
+    return compute
+
+
+def _write(graph: fx.Graph, in_place: Written) -> None:
+    """Makes a graph write outputs to inputs, where Inductor sees that they can be computed there."""
+    inputs, (output,) = graph.find_nodes(op="placeholder"), graph.find_nodes(op="output")
+    returned = list(output.args[0])
+    with graph.inserting_before(output):
+        for number, source in in_place.items():
+            returned[number] = graph.call_method("copy_", (inputs[source], returned[number]))
+    output.args = (tuple(returned),)
+
+
+MOST_CAPTURES = 4
+"""Times that a program is captured because tensors that it writes to lie elsewhere, before they are copied as well."""
+
+
+class _Replayed:
+    """A compiled program as a CUDA graph, for which Python does not launch every kernel: inputs are copied to where they were
+    when it was captured, and results are copies. Tensors that it writes to, ``written``, are to stay where they are."""
+
+    def __init__(self, call: Callable[..., Sequence[Tensor]], written: Sequence[int]) -> None:
+        self._call = call
+        self._written = written
+        self._fixed: frozenset[int] = frozenset(written)
+        self._captures = 0
+        self._replay: Callable[[], None] | None = None
+        self._inputs: list[Tensor] = []
+        self._outputs: Sequence[Tensor] = ()
+        self._fails = False
+
+    def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
+        if not self._fails and (self._replay is None or self._have_moved(inputs)):
+            try:
+                self._replay = self._captured(inputs)
+            except Exception as error:  # torch raises what it likes
+                self._fails = True
+                warnings.warn(f"eqsat: a program runs without a CUDA graph: {error}", stacklevel=2)
+        if self._fails or self._replay is None:
+            return self._call(*inputs)
+        for i, (place, value) in enumerate(zip(self._inputs, inputs, strict=True)):
+            if i not in self._fixed:
+                place.copy_(value)
+        self._replay()
+        for i in self._written:
+            if i not in self._fixed:
+                inputs[i].copy_(self._inputs[i])
+        return [value.clone() for value in self._outputs]
+
+    def _have_moved(self, inputs: Sequence[Tensor]) -> bool:
+        return any(inputs[i].data_ptr() != self._inputs[i].data_ptr() for i in self._fixed)
+
+    def _captured(self, inputs: Sequence[Tensor]) -> Callable[[], None]:
+        """The program, captured after runs on a stream of their own and on copies of what it writes to."""
+        self._outputs = ()
+        self._captures += 1
+        if self._captures > MOST_CAPTURES:
+            self._fixed = frozenset()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self._call(*(x.clone() for x in inputs))
+        torch.cuda.current_stream().wait_stream(side)
+        self._inputs = [x if i in self._fixed else x.clone() for i, x in enumerate(inputs)]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._outputs = self._call(*self._inputs)
+        return graph.replay
