@@ -1,6 +1,6 @@
 """Decoders, a token at a time with a static cache of keys and values, in PyTorch and Inductor, as they are and optimised.
 
-    python -m benchmarks.torch_decoding llama gpt2 --length 128
+    python -m benchmarks.torch_decoding llama gpt2
     python -m benchmarks.torch_decoding llama gpt2 --length 128 --device cuda --dtype float16 --mode reduce-overhead
 
 What ``model.generate(..., cache_implementation="static")`` runs for each token. ``--length``: tokens in the cache before. Each
@@ -22,6 +22,7 @@ from benchmarks.torch_models import TOLERANCES, build, fallbacks_of, finished, l
 from benchmarks.torch_runtimes import parser_of, print_ratios
 
 COLUMNS = ("torch", "inductor", "ours")
+DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi", "gpt2", "gpt_neox", "falcon", "bloom", "opt")
 _WARM = 4
 """Tokens before any is timed."""
 
@@ -64,10 +65,11 @@ def measured(name: str, given: Any) -> tuple[list[float], list[float], list[str]
 
 
 def main() -> int:
-    parser = parser_of(__doc__, runs=50)
+    parser = parser_of(__doc__, runs=40)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=TOLERANCES)
     parser.add_argument("--mode", default="default", help="of torch.compile")
+    parser.set_defaults(models=DECODERS, length=64)
     given = parsed(parser)
     import torch
 

@@ -193,8 +193,8 @@ class _Runner:
         return tuple(map(_version, weights)), tuple(map(_address, weights))
 
     def _sizes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        loose = tuple(inputs[i] for i in self._captured.loose)
-        return loose if self._symbolic else loose + tuple(inputs[i].shape for i in self._captured.tensors)
+        fixed = tuple(inputs[i] for i in self._captured.fixed)
+        return fixed if self._symbolic else fixed + tuple(inputs[i].shape for i in self._captured.tensors)
 
     def _read_state_from_inputs(self, inputs: Sequence[Any]) -> None:
         """Buffers that change alone, as the length of a cache does, are inputs from then on. Where parameters change, too, other

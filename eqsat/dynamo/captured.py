@@ -27,7 +27,8 @@ class Captured:
 
     Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``; ``written``: those of the
     tensors that the graph writes to, as to a cache of keys and values. ``sizes``: for each
-    integer that is an extent of a tensor the position of that tensor in ``tensors`` and the axis; the others are ``loose``.
+    integer that is an extent of a tensor the position of that tensor in ``tensors`` and the axis; the others are ``loose``, and
+    those of them that a tensor depends on ``fixed``.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
     each of these is a view. ``device``: where all its tensors are.
@@ -38,6 +39,7 @@ class Captured:
     tensors: tuple[int, ...]
     sizes: dict[int, tuple[int, int]]
     loose: tuple[int, ...]
+    fixed: tuple[int, ...]
     symbols: tuple[dict[int, SymInt], ...]
     outputs: tuple[Any, ...]
     computed: tuple[fx.Node, ...]
@@ -176,6 +178,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
         tuple(tensors),
         sizes,
         loose,
+        tuple(i for i in loose if _tensors_depend_on(placeholders[i])),
         symbols,
         outputs,
         computed,
@@ -235,6 +238,16 @@ def _written(module: fx.GraphModule, examples: Sequence[Any]) -> tuple[int, ...]
         module(*inputs)
         return tuple(i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x._version)
     return ()
+
+
+def _tensors_depend_on(number: fx.Node) -> bool:
+    """Whether an integer is more than counted on: as the length of a cache that is no tensor."""
+    for user in number.users:
+        if user.op != "output":
+            counted = isinstance(user.meta.get("example_value"), int | SymInt)
+            if not counted or _tensors_depend_on(user):
+                return True
+    return False
 
 
 def _symbols(value: Tensor) -> dict[int, SymInt]:

@@ -337,6 +337,15 @@ def test_a_buffer_that_changes_alone_is_an_input_from_then_on(compilations: list
             _same(compiled(x), model(x))
 
 
+def test_an_integer_that_no_tensor_depends_on_takes_no_program_of_its_own(compilations: list[bool]) -> None:
+    compiled, x = _compiled(lambda x, count: (x * 2, count + 1)), torch.randn(2, 4)
+    for count in range(backend.MOST_SIZES + 4):
+        found, after = compiled(x, count)
+        _same(found, x * 2)
+        assert after == count + 1
+    assert len(compilations) <= 3  # zero and one are numbers of their own for Dynamo
+
+
 def _assigned(x: Any, at: Any, values: Any) -> Any:
     x[:, at] = values
     return x * 2
