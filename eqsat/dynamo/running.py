@@ -90,7 +90,7 @@ def in_torch(
     if examples is not None:
         call = compiled_for(module, examples, tuned=mode.startswith("max-autotune"))
         if device.startswith("cuda") and mode in ("reduce-overhead", "max-autotune"):
-            call = _Replayed(call, sorted(in_place.values()))
+            return _Replayed(call, in_place)
     constants = {b.untyped_storage().data_ptr() for b in module.buffers()}
     constant = [name in graph.constants for name in graph.outputs]
 
@@ -126,35 +126,38 @@ MOST_CAPTURES = 4
 
 class _Replayed:
     """A compiled program as a CUDA graph, for which Python does not launch every kernel: inputs are copied to where they were
-    when it was captured, and results are copies. Tensors that it writes to, ``written``, are to stay where they are."""
+    when it was captured, and results are copies. Tensors that it writes outputs to, ``in_place``, are to stay where they are."""
 
-    def __init__(self, call: Callable[..., Sequence[Tensor]], written: Sequence[int]) -> None:
+    def __init__(self, call: Callable[..., Sequence[Tensor]], in_place: Written) -> None:
         self._call = call
-        self._written = written
-        self._fixed: frozenset[int] = frozenset(written)
+        self._in_place = in_place
+        self._fixed: frozenset[int] = frozenset(in_place.values())
         self._captures = 0
         self._replay: Callable[[], None] | None = None
         self._inputs: list[Tensor] = []
         self._outputs: Sequence[Tensor] = ()
         self._fails = False
 
-    def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
+    @torch.no_grad()
+    def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         if not self._fails and (self._replay is None or self._have_moved(inputs)):
             try:
                 self._replay = self._captured(inputs)
             except Exception as error:  # torch raises what it likes
                 self._fails = True
                 warnings.warn(f"eqsat: a program runs without a CUDA graph: {error}", stacklevel=2)
-        if self._fails or self._replay is None:
-            return self._call(*inputs)
+        found = self._call(*inputs) if self._fails or self._replay is None else self._replayed(self._replay, inputs)
+        return [inputs[self._in_place[o]] if o in self._in_place else value.clone() for o, value in enumerate(found)]
+
+    def _replayed(self, replay: Callable[[], None], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         for i, (place, value) in enumerate(zip(self._inputs, inputs, strict=True)):
             if i not in self._fixed:
                 place.copy_(value)
-        self._replay()
-        for i in self._written:
+        replay()
+        for i in self._in_place.values():
             if i not in self._fixed:
                 inputs[i].copy_(self._inputs[i])
-        return [value.clone() for value in self._outputs]
+        return self._outputs
 
     def _have_moved(self, inputs: Sequence[Tensor]) -> bool:
         return any(inputs[i].data_ptr() != self._inputs[i].data_ptr() for i in self._fixed)
