@@ -346,6 +346,33 @@ def test_an_integer_that_no_tensor_depends_on_takes_no_program_of_its_own(compil
     assert len(compilations) <= 3  # zero and one are numbers of their own for Dynamo
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Llama", "Gemma2"])
+def test_generating_with_a_static_cache(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "vocab_size": 99,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    config = getattr(transformers, f"{name}Config")(**sizes, num_key_value_heads=2, head_dim=16)
+    with torch.inference_mode(mode=False):
+        model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    tokens = torch.randint(5, 99, (1, 6))
+    how = {
+        "attention_mask": torch.ones_like(tokens),
+        "pad_token_id": 0,
+        "do_sample": False,
+        "cache_implementation": "static",
+    }
+    how |= {"min_new_tokens": 12, "max_new_tokens": 12, "disable_compile": True}
+    expected = model.generate(tokens, **how)
+    model.forward = _compiled(model.forward)
+    assert torch.equal(model.generate(tokens, **how), expected)
+
+
 def _assigned(x: Any, at: Any, values: Any) -> Any:
     x[:, at] = values
     return x * 2
