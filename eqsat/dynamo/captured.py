@@ -26,9 +26,9 @@ class Captured:
     """A graph of Dynamo's.
 
     Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``; ``written``: those of the
-    tensors that the graph writes to, as to a cache of keys and values. ``sizes``: for each
-    integer that is an extent of a tensor the position of that tensor in ``tensors`` and the axis; the others are ``loose``, and
-    those of them that a tensor depends on ``fixed``.
+    tensors that the graph writes to, as to a cache of keys and values. ``sizes``: for each integer that is an extent of a tensor
+    the position of that tensor in ``tensors`` and the axis; the others are ``loose``, and those of them that a tensor depends on
+    ``fixed``.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
     each of these is a view. ``device``: where all its tensors are.
