@@ -166,7 +166,9 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
             for axis, extent in extents.items():
                 if extent.node.expr == value.node.expr:
                     sizes.setdefault(i, (k, axis))
-    outputs = tuple(next(n for n in module.graph.nodes if n.op == "output").args[0])
+    changed = [placeholders[i] for i in written]
+    returned = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    outputs = tuple(next((x for x in changed if _is_same(n, x)), n) for n in returned)
     views = _views([*placeholders, *(n for n in module.graph.nodes if n in outputs and _is_computed(n))])
     computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and _is_computed(n) and n not in views))
     if not computed and not written:
@@ -287,6 +289,15 @@ def _views(values: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
             raise UnsupportedError(f"its output {node.name} shares memory with {owner.name}")
         views[node] = owner
     return views
+
+
+def _is_same(node: Any, owner: fx.Node) -> bool:
+    """Whether an output is an input under another name, as what a function returns that writes to it."""
+    a, b = (n.meta.get("example_value") if isinstance(n, fx.Node) else None for n in (node, owner))
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dtype is not b.dtype:
+        return False
+    places = [(x.untyped_storage()._cdata, x.storage_offset(), x.shape, x.stride()) for x in (a, b)]
+    return places[0] == places[1]
 
 
 def _is_view(node: fx.Node, owner: fx.Node) -> bool:

@@ -385,8 +385,12 @@ def _twice(x: Any, at: Any, values: Any) -> Any:
     return before, x[:, :1]
 
 
+def _returned(x: Any, at: Any, values: Any) -> Any:
+    return x.index_copy_(1, at, values).add_(1), x * 2
+
+
 @pytest.mark.parametrize("runtime", ["onnxruntime", "inductor", "eager"])
-@pytest.mark.parametrize("function", [_assigned, _twice])
+@pytest.mark.parametrize("function", [_assigned, _twice, _returned])
 def test_writing_in_other_ways_than_to_a_cache(function: Callable[..., Any], runtime: str) -> None:
     x, at, values = torch.randn(3, 5, 4), torch.tensor([4, 1]), torch.randn(3, 2, 4)
     compiled, own = _compiled(function, runtime=runtime), x.clone()
