@@ -239,22 +239,8 @@ class Model:
     def _loaded(self) -> Highs:
         """HiGHS with the model as it is now: what was added since the last call is added there, too."""
         import numpy
-        from highspy import Highs
 
-        solver = self._solver
-        if solver is None:
-
-            class Silent(Highs):
-                """HiGHS writes a line to standard output when it is first asked for anything but its options."""
-
-                def enableCallbacks(self) -> None:
-                    self.setOptionValue("output_flag", False)
-                    super().enableCallbacks()
-
-            solver = self._solver = Silent()
-            solver.setOptionValue("output_flag", False)
-            solver.setOptionValue("parallel", "off")
-            solver.setOptionValue("mip_rel_gap", 0.0)
+        solver = self._solver = self._solver or _silent_solver()
         solver.setOptionValue("time_limit", max(0.01, self.effort.seconds_left))
         columns, rows = solver.getNumCol(), solver.getNumRow()
         if (new := len(self.objective) - columns) > 0:
@@ -272,3 +258,18 @@ class Model:
             limits = numpy.array(self._row_lower[rows:]), numpy.array(self._row_upper[rows:])
             solver.addRows(new, *limits, len(indices), starts, indices, values)
         return solver
+
+
+def _silent_solver() -> Highs:
+    """HiGHS, to prove optima. It would write a line to standard output where its constructor enables callbacks."""
+    from highspy import Highs
+
+    class Silent(Highs):
+        def enableCallbacks(self) -> None:
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    solver = Silent()
+    solver.setOptionValue("parallel", "off")
+    solver.setOptionValue("mip_rel_gap", 0.0)
+    return solver

@@ -140,30 +140,11 @@ class Session:
         except Exception as error:
             raise self.translated(error) from None
 
-    def run_onto(self, feeds: Mapping[str, Any], fetch: Iterable[str], onto: Mapping[str, str]) -> dict[str, Any]:
-        """Outputs by name, but for those in ``onto``, which take the memory of an input: an array that lies in rows.
-
-        The kernel that computes such an output has to be the only one that reads the input, and to read no element that it has
-        overwritten. Raises `ModelError` when an operator fails.
-        """
-        names = [*(name for name in fetch if name not in onto), *onto]
-        try:
-            binding = self._session.io_binding()
-            values = {name: _ort_value(value) for name, value in feeds.items()}
-            for name, value in values.items():
-                binding.bind_ortvalue_input(name, value)
-            for name in names[: -len(onto)]:
-                binding.bind_output(name)
-            for name, source in onto.items():
-                binding.bind_ortvalue_output(name, values[source])
-            self._session.run_with_iobinding(binding)
-        except Exception as error:
-            raise self.translated(error) from None
-        return dict(zip(names, map(_to_numpy, binding.get_outputs()[: -len(onto)]), strict=False))
-
-    def bound(self, feeds: Mapping[str, Any]) -> Bound:
-        """The model with its inputs in place, to be run again and again without copying anything in or out."""
-        return Bound(self, self._session, feeds)
+    def bound(self, feeds: Mapping[str, Any], onto: Mapping[str, str] | None = None) -> Bound:
+        """The model with its inputs in place, to be run again and again without copying anything in or out. ``onto``: outputs
+        that take the memory of an input, an array that lies in rows. What computes such an output has to be the only kernel that
+        reads the input, and to read no element that it has overwritten."""
+        return Bound(self, self._session, feeds, onto or {})
 
     def end_profile(self) -> Path:
         """Stops profiling and returns the file with what every node took."""
@@ -188,17 +169,21 @@ def _plainly(said: str) -> str:
 
 
 class Bound:
-    """A model with its inputs in place. ``run`` leaves the outputs with the runtime; ``outputs`` hands out the last ones."""
+    """A model with its inputs in place. ``run`` leaves the outputs with the runtime; ``outputs`` hands out the last ones, but for
+    those that are in the memory of an input."""
 
-    def __init__(self, session: Session, loaded: Any, feeds: Mapping[str, Any]) -> None:
+    def __init__(self, session: Session, loaded: Any, feeds: Mapping[str, Any], onto: Mapping[str, str]) -> None:
         self._owner = session
         self._session = loaded
         self._feeds = {name: _ort_value(value) for name, value in feeds.items()}
         self._binding = loaded.io_binding()
         for name, value in self._feeds.items():
             self._binding.bind_ortvalue_input(name, value)
-        for name in session.outputs:
+        self._handed_out = [name for name in session.outputs if name not in onto]
+        for name in self._handed_out:
             self._binding.bind_output(name)
+        for name, source in onto.items():
+            self._binding.bind_ortvalue_output(name, self._feeds[source])
 
     def run(self) -> None:
         """One inference. Raises `ModelError` when an operator fails."""
@@ -209,7 +194,8 @@ class Bound:
 
     def outputs(self) -> dict[str, Any]:
         """Outputs of the last run by name."""
-        return dict(zip(self._owner.outputs, map(_to_numpy, self._binding.get_outputs()), strict=True))
+        found = self._binding.get_outputs()[: len(self._handed_out)]
+        return dict(zip(self._handed_out, map(_to_numpy, found), strict=True))
 
 
 @cache

@@ -62,8 +62,7 @@ def eqsat(
         graph, held = with_tensors_as_inputs(module)
         inputs = (*examples, *held)
         captured = read_captured(graph, inputs, len(held))
-        numbers = [e.node.hint if isinstance(e, SymInt) else e for e in inputs]
-        runner = _fastest(captured, settings, captured.apart(numbers))
+        runner = _fastest(captured, settings, [e.node.hint if isinstance(e, SymInt) else e for e in inputs])
     except OptionError:
         raise
     except Exception as error:  # whatever it is, the graph can still run
@@ -105,7 +104,7 @@ def _fastest(captured: Captured, settings: Settings, inputs: Sequence[Any]) -> _
         raise errors[0][1]
     for name, error in errors:
         warnings.warn(f"eqsat: a graph was not tried in {name}: {type(error).__name__}: {error}", stacklevel=3)
-    taken = _seconds(runners, inputs) if len(runners) > 1 else [0.0]
+    taken = _seconds(runners, captured.apart(inputs)) if len(runners) > 1 else [0.0]
     return runners[taken.index(min(taken))]
 
 
@@ -222,8 +221,9 @@ class _Runner:
             self._changes += 1
             if self._changes > MOST_CHANGES:
                 reason = f"its weights were written to {self._changes} times"
-            self._programs = {key: run for key, run in self._programs.items() if key[0] != owners}
-            warnings.warn("eqsat: the weights of a graph have changed; it is optimised again", stacklevel=4)
+            else:
+                self._programs = {key: run for key, run in self._programs.items() if key[0] != owners}
+                warnings.warn("eqsat: the weights of a graph have changed; it is optimised again", stacklevel=4)
         elif sum(key[0] == owners for key in self._programs) >= MOST_SIZES:
             reason = f"it was compiled for {MOST_SIZES} sizes already, and one program for all does not exist"
         if reason:

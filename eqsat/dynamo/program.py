@@ -102,7 +102,6 @@ def compile_captured(
     computes for ``inputs`` is compared with what PyTorch does. Raises `EqsatError` where that cannot be done.
     """
     weights = [inputs[i] for i in captured.weights]
-    inputs = captured.apart(inputs)
     tensors = [inputs[i] for i in captured.tensors]
     integers = {i: int(inputs[i]) for i in captured.loose}
     model = _exported(captured, (weights, tensors, integers), settings, symbolic=symbolic)
@@ -145,12 +144,11 @@ def _function(
     graph = result.program.graph
     for node, name in zip(captured.computed, graph.outputs, strict=False):
         _check_type(node, str(graph.type_of(name)))
-    runtime = settings.runtime_on(captured.device)
+    runtime, written = settings.runtime_on(captured.device), captured.kept_places()
     if runtime == "onnxruntime":
-        compute = in_onnxruntime(graph, captured.kept_places(), settings.level, settings.threads)
+        compute = in_onnxruntime(graph, written, settings.level, settings.threads)
     else:
-        examples = tensors if runtime == "inductor" else None
-        compute = in_torch(graph, captured.kept_places(), captured.device, examples, settings.mode)
+        compute = in_torch(graph, written, captured.device, tensors if runtime == "inductor" else None, settings.mode)
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
     rest = captured.rest()
 

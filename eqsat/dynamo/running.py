@@ -68,7 +68,9 @@ def in_onnxruntime(graph: Graph, written: Written, level: str, threads: int | No
                 found = session.run(feeds, graph.outputs)
             else:
                 onto = {graph.outputs[o]: graph.inputs[i] for o, i in places.items()}
-                found = session.run_onto(feeds, graph.outputs, onto)
+                bound = session.bound(feeds, onto)
+                bound.run()
+                found = bound.outputs()
                 torch.autograd.graph.increment_version([inputs[i] for i in places.values()])
         return [inputs[places[o]] if o in places else to_tensor(found[name]) for o, name in enumerate(graph.outputs)]
 

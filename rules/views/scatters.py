@@ -20,6 +20,7 @@ from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, litera
 from eqsat.rules.terms import complete_nodes, transpose
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.rules.views.indices import Indices, Places
+from eqsat.rules.views.transposes import inverse
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -85,29 +86,21 @@ def to_front(axis: int, rank: int) -> tuple[int, ...]:
     return axis, *(i for i in range(rank) if i != axis)
 
 
-def from_front(axis: int, rank: int) -> tuple[int, ...]:
-    """The permutation that moves the first axis to a place.
-
-    >>> from_front(2, 4)
-    (1, 2, 0, 3)
-    """
-    return *range(1, axis + 1), 0, *range(axis + 1, rank)
-
-
 def places_along(i: Ref, axis: int, x: Ref) -> Term:
     """Where elements of ``x`` lie whose places along an axis are ``i``, a column: one for each place along the axes before it."""
     before, count = x.shape[:axis], i.shape[0]
     grid = np.stack(np.indices(before, np.int64), -1)[..., np.newaxis, :]  # type: ignore[arg-type]
-    column = viewed(i, (count, 1), (*(1,) * axis, count, 1), i)
-    own = repeated(literal(grid), grid.shape, (*before, count, axis), i)
-    return apply("Concat", own, repeated(column, (*(1,) * axis, count, 1), (*before, count, 1), i), axis=-1)
+    line = (*(1,) * axis, count, 1)
+    column = repeated(viewed(i, (count, 1), line, i), line, (*before, count, 1), i)
+    return apply("Concat", repeated(literal(grid), grid.shape, (*before, count, axis), i), column, axis=-1)
 
 
 def _along_axis(d: Sampler) -> dict[str, Any]:
     """Rows written along an axis, in any order."""
     rank = d.integer(2, 4)
     shape, axis = list(d.extents(rank)), d.integer(1, rank - 1)
-    perm, back = to_front(axis, rank), from_front(axis, rank)
+    perm = to_front(axis, rank)
+    back = inverse(perm)
     wrong = d.chance(0.15) and rank > 2
     if wrong or d.chance(0.15):
         other = (axis, *perm[:0:-1])
@@ -127,14 +120,14 @@ def _along_axis(d: Sampler) -> dict[str, Any]:
 
 
 equation = Equations(
-    __name__, functions=named(to_front, from_front, places_along, transpose), source="ONNX ScatterND and Transpose"
+    __name__, functions=named(to_front, inverse, places_along, transpose), source="ONNX ScatterND and Transpose"
 )
 equation(
     "scatter_along_axis_instead_of_transposing",
     "Transpose(ScatterND(Transpose(x, perm=p, **f), i, u, reduction='none', **s), perm=q, **b)"
     " == ScatterND(x, places_along(i, p[0], x), transpose(u, q), reduction='none')",
     "an axis behind others is moved to the front: p[0] > 0 and p == to_front(p[0], x.rank)",
-    "and back: q == from_front(p[0], x.rank)",
+    "and back: q == inverse(to_front(p[0], x.rank))",
     "places are those along it: i.rank == 2 and i.shape[1] == 1",
     "how many are known: all(isinstance(d, int) for d in x.shape[0:p[0]])",
     sample=_along_axis,

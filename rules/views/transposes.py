@@ -144,7 +144,7 @@ def _viewed(value: Ref, perm: Permutation) -> Found | None:
     return (viewed(value, shape, target, value), 1) if kept == sorted(kept) and not listed else None
 
 
-def _inverse(perm: Permutation) -> Permutation:
+def inverse(perm: Permutation) -> Permutation:
     return tuple(perm.index(i) for i in range(len(perm)))
 
 
@@ -182,7 +182,7 @@ def _transposed_alike(view: GroupView) -> Iterator[Match]:
         moving = [i for i in inputs if i is not None and i.handle in transposer.sources and not i.is_constant]
         if len({i.handle for i in moving}) > 1 and root.type.shape is not None:
             perms = [perm for _, perm in transposer.sources[moving[0].handle] if len(perm) == root.rank]
-            rebuilt = ((transposer.rebuilt(node, _inverse(perm)), perm) for perm in perms)
+            rebuilt = ((transposer.rebuilt(node, inverse(perm)), perm) for perm in perms)
             found = next(((f[0], perm) for f, perm in rebuilt if f is not None and f[1] == 1), None)
             if found is not None:
                 yield Match({"region": found[0], "perm": found[1]}, root)
@@ -208,7 +208,7 @@ def _reduced(view: GroupView) -> Iterator[Match]:
             perm = transposer.permutation(x) if x is not None else None
             if x is None or axes is None or not perm or len(x.type.shape or ()) != len(perm):
                 continue
-            found = transposer.transposed(x, _inverse(perm))
+            found = transposer.transposed(x, inverse(perm))
             if found is not None:
                 yield Match({"op": op, "node": node, "x": x, "axes": axes, "perm": perm, "region": found[0]}, node)
 
