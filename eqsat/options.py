@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from inspect import Parameter, cleandoc, signature
 from numbers import Integral
@@ -41,6 +41,18 @@ FUSED_STEPS = 6 * STEPS_PER_SECOND
 ENOUGH = 1e-3
 """So much more than the best may a program cost, as a part of its cost, that is good enough unless a proof is asked for."""
 
+_NONE = type(None)
+_KINDS: Mapping[tuple[str, ...], tuple[tuple[type, ...], str]] = {
+    ("target",): ((str, Path, Target, _NONE), "a name, the path of a file or a Target"),
+    ("consumer",): ((str, _NONE), "NAME or NAME=VERSION"),
+    ("form",): ((str, _NONE), "the name of a form"),
+    ("only_rules",): ((Iterable, _NONE), "a list of names"),
+    ("disabled_rules", "keep"): ((Iterable,), "a list of names"),
+    ("dims", "assume", "devices"): ((Mapping,), "a mapping by name"),
+    ("feeds",): ((Sequence, _NONE), "a list of inputs, each a mapping or an .npz file"),
+}
+"""What an option has to be, and in words."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -77,7 +89,7 @@ class Options:
     (docs/torch.md).
     """
 
-    target: str | Target | None = None
+    target: str | Path | Target | None = None
     consumer: str | None = None
     opset: int | None = None
     cost: str | CostModel | CostFunction | Rates | None = None
@@ -190,7 +202,7 @@ class Options:
         return name == "onnxruntime-cpu" and self.machine is None and not self.devices
 
     @property
-    def _asked_target(self) -> str | Target:
+    def _asked_target(self) -> str | Path | Target:
         return self.target or (self.reader.target if self.reader is not None else DEFAULT_TARGET)
 
     @property
@@ -214,10 +226,11 @@ class Options:
                 raise OptionError(f"{name} is {value!r}; it must be a positive number")
         if not isinstance(self.seed, Integral) or self.seed < 0:
             raise OptionError(f"seed is {self.seed!r}; it must be a whole number that is not negative")
-        for name in ("only_rules", "disabled_rules", "keep"):
-            value = getattr(self, name)
-            if isinstance(value, str) or (value is None and name != "only_rules"):
-                raise OptionError(f"{name} is {value!r}; expected a list of names")
+        for names, (kinds, expected) in _KINDS.items():
+            for name in names:
+                value = getattr(self, name)
+                if not isinstance(value, kinds) or (str not in kinds and isinstance(value, str)):
+                    raise OptionError(f"{name} is {value!r}; expected {expected}")
         for name, extent in self.assume.items():
             ends = (extent, extent) if isinstance(extent, int) else extent
             if not (is_sequence(ends) and len(ends) == 2 and all(isinstance(end, int) for end in ends)):
@@ -267,7 +280,7 @@ class SharedOptions(TypedDict, total=False):
 class AllOptions(SharedOptions, total=False):
     """Types of `Options` by name, for functions that take them as keywords: type checkers and editors know them by this."""
 
-    target: str | Target | None
+    target: str | Path | Target | None
     cost: str | CostModel | CostFunction | Rates | None
     all_rules: bool
     memory_budget_bytes: int | None

@@ -18,7 +18,7 @@ from eqsat.cost.model import find_cost_model
 from eqsat.cost.timings import default_table
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.unfused import why_unfused
-from eqsat.errors import FailedRuleError, LeftOutWarning, VerificationError
+from eqsat.errors import FailedRuleError, LeftOutWarning, OptionError, VerificationError
 from eqsat.extract import WorkDone
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
@@ -175,11 +175,16 @@ def _machine(options: Options, graph: Graph) -> Machine | None:
     """The machine to place on; ``None`` if neither the options nor the model name devices."""
     if options.machine is None and not options.devices and not graph.devices:
         return None
-    from eqsat.placement import default_machine, read_machine
+    from eqsat.placement import Machine, default_machine, read_machine
 
-    if options.machine is None:
+    machine: Any = options.machine
+    if machine is None:
         return default_machine(options.program_target)
-    return read_machine(options.machine) if isinstance(options.machine, str | Path) else options.machine
+    if isinstance(machine, str | Path):
+        return read_machine(machine)
+    if not isinstance(machine, Machine):
+        raise OptionError(f"machine is {machine!r}; expected a Machine, or the path of a file that describes one")
+    return machine
 
 
 def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Result:

@@ -84,11 +84,26 @@ def test_help_shows_every_option_with_its_default_and_meaning(function: Any) -> 
         ("opset", "17"),
         ("assume", {"n": "2"}),
         ("assume", {"n": (1, 2, 3)}),
+        ("assume", 3),
+        ("target", 3),
+        ("consumer", 3),
+        ("form", ["flat"]),
+        ("only_rules", 3),
+        ("keep", 3),
+        ("dims", "n=3"),
+        ("devices", 3),
+        ("feeds", "inputs.npz"),
     ],
 )
 def test_a_value_of_another_kind_is_an_error_that_names_the_option(option: str, value: Any) -> None:
     with pytest.raises(eqsat.OptionError, match=f"^{option}"):
         Options.of({option: value})
+
+
+def test_a_machine_is_one_or_describes_one(graph: eqsat.Graph) -> None:
+    given: dict[str, Any] = {"machine": 3}
+    with pytest.raises(eqsat.OptionError, match="machine is 3; expected a Machine"):
+        eqsat.optimize(graph, **given)
 
 
 def test_numerics_may_be_a_class(graph: eqsat.Graph) -> None:

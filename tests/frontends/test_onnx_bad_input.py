@@ -36,6 +36,8 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     (tmp_path / "model.ort").write_bytes(b"\x14\0\0\0ORTM" + bytes(50))
     fails(tmp_path / "model.ort", "ONNX Runtime's own format; give the ONNX model")
     fails(7, "expected a path")
+    if Path("/dev/zero").exists():
+        fails(Path("/dev/zero"), "/dev/zero: is a device, which may never end")
 
 
 def test_truncated_files(tmp_path: Path) -> None:

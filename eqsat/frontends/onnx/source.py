@@ -69,6 +69,8 @@ def _read_file(path: Path) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
+    if path.is_char_device():
+        raise ModelError(f"{path}: is a device, which may never end; give a file or a pipe")
     try:
         data = path.read_bytes()
     except IsADirectoryError:
