@@ -1,15 +1,17 @@
 """The front ends that come with eqsat; each imports its reader when there is something to read."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from eqsat.frontends.torch_export import as_onnx, is_torch
-from eqsat.ir.graph import Graph
+from eqsat.ir.composite import OWN_DOMAIN
+from eqsat.ir.graph import Graph, nodes_within
 
 
 class GraphFrontend:
-    """A `Graph` is one."""
+    """A `Graph` is one. As of a file, the result may have operators of the domains that it uses."""
 
     name = "a Graph"
     takes = ()
@@ -18,7 +20,12 @@ class GraphFrontend:
         return isinstance(source, Graph)
 
     def read(self, source: Graph) -> Graph:
-        return source
+        used = {node.domain for node in nodes_within(source.nodes)} - {"", OWN_DOMAIN}
+        if not used or source.envelope is not None:
+            return source
+        from eqsat.frontends.onnx.envelope import Envelope
+
+        return replace(source, envelope=Envelope(imports=dict.fromkeys(sorted(used), 1)))
 
 
 class OnnxFrontend:

@@ -178,3 +178,14 @@ def _doubled(example: np.ndarray) -> eqsat.Graph:
     b = eqsat.GraphBuilder()
     x = b.input("x", "float32", example.shape)
     return b.finish({"y": b.op("Add", x, x)})
+
+
+def test_a_graph_keeps_operators_of_runtimes_as_a_file_does() -> None:
+    """Spelled out they would round otherwise, where nothing was rewritten."""
+    b = eqsat.GraphBuilder()
+    q, k, v = (b.input(name, "float32", (1, 4, 14)) for name in "qkv")
+    attention = b.op("MultiHeadAttention", q, k, v, domain="com.microsoft", num_heads=7)
+    result = eqsat.optimize(b.finish({"y": attention}), form="flat")
+    assert [n.key for n in result.program.graph.nodes] == ["com.microsoft::MultiHeadAttention"]
+    assert [n.op_type for n in result.to_onnx().graph.node] == ["MultiHeadAttention"]
+    assert result.report.verification["verdict"] == "equal"
