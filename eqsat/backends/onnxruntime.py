@@ -10,7 +10,7 @@ import ctypes
 import math
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,11 +140,13 @@ class Session:
         except Exception as error:
             raise self.translated(error) from None
 
-    def bound(self, feeds: Mapping[str, Any], onto: Mapping[str, str] | None = None) -> Bound:
-        """The model with its inputs in place, to be run again and again without copying anything in or out. ``onto``: outputs
-        that take the memory of an input, an array that lies in rows. What computes such an output has to be the only kernel that
-        reads the input, and to read no element that it has overwritten."""
-        return Bound(self, self._session, feeds, onto or {})
+    def bound(self, feeds: Mapping[str, Any]) -> Bound:
+        """The model with its inputs in place, to be run again and again without copying anything in or out."""
+        return Bound(self, self._session, feeds)
+
+    def placed(self) -> Placed:
+        """The model, for inputs and outputs that lie in memory of the caller's."""
+        return Placed(self, self._session)
 
     def end_profile(self) -> Path:
         """Stops profiling and returns the file with what every node took."""
@@ -168,22 +170,13 @@ def _plainly(said: str) -> str:
     return f"{op}{f' {name!r}' if name else ''}: {message}"
 
 
-class Bound:
-    """A model with its inputs in place. ``run`` leaves the outputs with the runtime; ``outputs`` hands out the last ones, but for
-    those that are in the memory of an input."""
+class _Binding:
+    """A model whose inputs and outputs are bound to memory."""
 
-    def __init__(self, session: Session, loaded: Any, feeds: Mapping[str, Any], onto: Mapping[str, str]) -> None:
+    def __init__(self, session: Session, loaded: Any) -> None:
         self._owner = session
         self._session = loaded
-        self._feeds = {name: _ort_value(value) for name, value in feeds.items()}
         self._binding = loaded.io_binding()
-        for name, value in self._feeds.items():
-            self._binding.bind_ortvalue_input(name, value)
-        self._handed_out = [name for name in session.outputs if name not in onto]
-        for name in self._handed_out:
-            self._binding.bind_output(name)
-        for name, source in onto.items():
-            self._binding.bind_ortvalue_output(name, self._feeds[source])
 
     def run(self) -> None:
         """One inference. Raises `ModelError` when an operator fails."""
@@ -192,10 +185,60 @@ class Bound:
         except Exception as error:
             raise self._owner.translated(error) from None
 
+
+class Bound(_Binding):
+    """A model with its inputs in place. ``run`` leaves the outputs with the runtime; ``outputs`` hands out the last ones."""
+
+    def __init__(self, session: Session, loaded: Any, feeds: Mapping[str, Any]) -> None:
+        super().__init__(session, loaded)
+        self._feeds = {name: _ort_value(value) for name, value in feeds.items()}
+        for name, value in self._feeds.items():
+            self._binding.bind_ortvalue_input(name, value)
+        for name in session.outputs:
+            self._binding.bind_output(name)
+
     def outputs(self) -> dict[str, Any]:
         """Outputs of the last run by name."""
-        found = self._binding.get_outputs()[: len(self._handed_out)]
-        return dict(zip(self._handed_out, map(_to_numpy, found), strict=True))
+        return dict(zip(self._owner.outputs, map(_to_numpy, self._binding.get_outputs()), strict=True))
+
+
+class Placed(_Binding):
+    """A model whose inputs and outputs lie at addresses, in rows: nothing of them is converted or copied. What lies where it lay
+    in the last run need not be placed again, and has to be there still. Not for several threads at once.
+
+    An output may lie where an input does if what computes it is the only kernel that reads the input, and reads no element that
+    it has overwritten.
+    """
+
+    def __init__(self, session: Session, loaded: Any) -> None:
+        super().__init__(session, loaded)
+        self._order: dict[str, None] = {}
+
+    def put_input(self, name: str, dtype: DType, shape: Sequence[int], address: int) -> None:
+        self._binding.bind_input(name, "cpu", 0, _element_type(dtype), shape, address or _NOWHERE.ctypes.data)
+
+    def put_output(self, name: str, dtype: DType, shape: Sequence[int], address: int) -> None:
+        self._order.setdefault(name)
+        self._binding.bind_output(name, "cpu", 0, _element_type(dtype), shape, address or _NOWHERE.ctypes.data)
+
+    def leave_output(self, name: str) -> None:
+        """Leaves it to the runtime where an output lies, whose extents are not known before."""
+        self._order.setdefault(name)
+        self._binding.bind_output(name)
+
+    def outputs(self, names: Collection[str]) -> dict[str, Any]:
+        """Of the outputs of the last run those that were left to the runtime, by name."""
+        found = zip(self._order, self._binding.get_outputs(), strict=True) if names else ()
+        return {name: _to_numpy(value) for name, value in found if name in names}
+
+
+_NOWHERE = np.zeros(1)
+"""Where empty tensors lie: the runtime takes no null pointer."""
+
+
+def _element_type(dtype: DType) -> Any:
+    """As the runtime takes it: releases before 1.21 know no codes."""
+    return int(dtype) if dtype.numpy.isbuiltin == _OF_ANOTHER_PACKAGE else dtype.numpy
 
 
 @cache

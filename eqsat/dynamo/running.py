@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,13 @@ import torch
 from torch import Tensor, fx
 
 from eqsat.backends.calling import load_graph
-from eqsat.backends.torch_tensors import to_array, to_tensor
+from eqsat.backends.onnxruntime import Placed
+from eqsat.backends.torch_tensors import to_tensor
+from eqsat.errors import ModelError
 from eqsat.fx import compiled_for, to_module
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import traits_of
+from eqsat.ir.types import DType, TensorType, Type
 
 Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 """A loaded program: inputs in order -> outputs in order. An output that was written to an input is that input."""
@@ -58,23 +62,72 @@ def in_onnxruntime(graph: Graph, written: Written, level: str, threads: int | No
     """In a session that rewrites up to ``level`` and runs in ``threads``, as many as PyTorch's unless stated."""
     with _flushing():  # the first session of a process sets its own thread as well
         session = load_graph(graph, level, threads=threads or torch.get_num_threads(), flush=True, spin=True)
-    in_place = replacing(graph, written)
+    in_place, of_thread = replacing(graph, written), threading.local()
 
     def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        feeds = {n: to_array(x) for n, x in zip(graph.inputs, inputs, strict=True)}
-        places = {o: i for o, i in in_place.items() if inputs[i].data_ptr() == feeds[graph.inputs[i]].ctypes.data}
-        with _flushing():
-            if not places:
-                found = session.run(feeds, graph.outputs)
-            else:
-                onto = {graph.outputs[o]: graph.inputs[i] for o, i in places.items()}
-                bound = session.bound(feeds, onto)
-                bound.run()
-                found = bound.outputs()
-                torch.autograd.graph.increment_version([inputs[i] for i in places.values()])
-        return [inputs[places[o]] if o in places else to_tensor(found[name]) for o, name in enumerate(graph.outputs)]
+        run = getattr(of_thread, "run", None)
+        if run is None:
+            run = of_thread.run = _InPlace(session.placed(), graph, in_place)
+        return run(inputs)
 
     return compute
+
+
+class _Place:
+    """Where an input or output lies, as the runtime knows. ``shape``: if all its extents are."""
+
+    def __init__(self, name: str, kind: Type) -> None:
+        assert isinstance(kind, TensorType)
+        self.name = name
+        self.dtype: torch.dtype = getattr(torch, kind.dtype.numpy.name)
+        self._element_type = kind.dtype
+        self.shape = torch.Size(map(int, kind.shape)) if kind.is_static and kind.shape is not None else None
+        self._where: tuple[int, torch.Size] | None = None
+
+    def take(self, x: Tensor, put: Callable[[str, DType, Sequence[int], int], None]) -> None:
+        """Says where ``x`` lies, unless the tensor of the last call lay there."""
+        where = x.data_ptr(), x.shape
+        if where != self._where:
+            if x.dtype is not self.dtype:
+                raise ModelError(f"{self.name} is {x.dtype} instead of {self.dtype}")
+            self._where = None
+            put(self.name, self._element_type, x.shape, where[0])
+            self._where = where
+
+
+class _InPlace:
+    """A program in ONNX Runtime that reads the tensors themselves, and writes those that it returns. Where one lies is said to
+    the runtime if it has moved since the last call, as weights and caches do not: small programs take no longer to run than that
+    takes for each of their tensors."""
+
+    def __init__(self, placed: Placed, graph: Graph, in_place: Written) -> None:
+        self._placed = placed
+        self._read = [_Place(name, graph.type_of(name)) for name in graph.inputs]
+        self._write = [(_Place(n, graph.type_of(n)), in_place.get(o)) for o, n in enumerate(graph.outputs)]
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        values = [x if x.is_contiguous() and not x.is_neg() else x.resolve_neg().contiguous() for x in inputs]
+        for place, x in zip(self._read, values, strict=True):
+            place.take(x, self._placed.put_input)
+        found: list[Tensor | None] = []
+        changed: list[Tensor] = []
+        for place, source in self._write:
+            if source is not None and values[source] is inputs[source]:
+                x = inputs[source]
+                changed.append(x)
+            else:
+                x = None if place.shape is None else torch.empty(place.shape, dtype=place.dtype)
+            if x is None:
+                self._placed.leave_output(place.name)
+            else:
+                place.take(x, self._placed.put_output)
+            found.append(x)
+        with _flushing():
+            self._placed.run()
+        if changed:
+            torch.autograd.graph.increment_version(changed)
+        left = self._placed.outputs([p.name for (p, _), x in zip(self._write, found, strict=True) if x is None])
+        return [to_tensor(left[p.name]) if x is None else x for (p, _), x in zip(self._write, found, strict=True)]
 
 
 def in_torch(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -437,13 +438,55 @@ def test_a_failed_verification_falls_back(monkeypatch: pytest.MonkeyPatch) -> No
         assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
 
 
-def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat.dynamo import running
+def _move_results(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
+    """Has programs in ONNX Runtime compute something else."""
+    from eqsat.dynamo import program, running
 
-    to_tensor = running.to_tensor
-    monkeypatch.setattr(running, "to_tensor", lambda array: to_tensor(array) + 0.1)
+    def moved(*given: Any) -> Any:
+        compute = running.in_onnxruntime(*given)
+        return lambda inputs: [x + by for x in compute(inputs)]
+
+    monkeypatch.setattr(program, "in_onnxruntime", moved)
+
+
+def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    _move_results(monkeypatch, 0.1)
     with pytest.warns(FallbackWarning, match=r"differs from PyTorch's by 0\.1, of 1"):
         assert _compiled(torch.relu, verify=True)(torch.ones(2)).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_each_call_reads_and_returns_tensors_of_its_own(dynamic: bool, compilations: list[bool]) -> None:
+    """Wherever they lie: results of earlier calls stay as they are, and what lay at an address before is forgotten."""
+    compiled = torch.compile(
+        lambda x, y: (x @ y, torch.relu(x)), backend=eqsat, dynamic=dynamic, options={"verify": False}
+    )
+    found, expected = [], []
+    for k in range(12):
+        x, y = torch.randn(3, 4), torch.randn(4, 5)
+        given = (x, y) if k % 3 else (torch.randn(4, 3).t(), torch.randn(5, 8).t()[::2])  # which do not lie in rows
+        found += compiled(*given)
+        expected += [given[0] @ given[1], torch.relu(given[0])]
+    for a, b in zip(found, expected, strict=True):
+        _same(a, b)
+    assert compilations == [dynamic] * 2  # a graph of Dynamo's for each layout
+    empty = compiled(torch.randn(0, 4), torch.randn(4, 5))
+    assert [x.shape for x in empty] == [(0, 5), (0, 4)]
+
+
+def test_threads_call_one_program(compilations: list[bool]) -> None:
+    compiled = _compiled(lambda x: torch.tanh(x @ x).sum(1))
+    inputs = [torch.randn(64, 64) for _ in range(8)]
+    compiled(inputs[0])
+
+    def call(x: Any) -> list[Any]:
+        return [compiled(x) for _ in range(20)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(call, inputs))
+    for x, results in zip(inputs, found, strict=True):
+        for result in results:
+            _same(result, torch.tanh(x @ x).sum(1))
 
 
 class RowByRow(torch.nn.Module):
@@ -482,15 +525,12 @@ def test_products_of_bytes_are_exported(runtime: str, gpu: bool, verify: bool, c
 
 
 def test_what_roundings_move_further_is_no_reason_to_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat.dynamo import running
-
-    to_tensor = running.to_tensor
     model = RowByRow(64, 32).eval()
     x = torch.randn(16, 64)
     scale = float(model(x).abs().max())
-    monkeypatch.setattr(running, "to_tensor", lambda array: to_tensor(array) + 2e-3 * scale)
+    _move_results(monkeypatch, 2e-3 * scale)
     _compiled(model, verify=True)(x)
-    monkeypatch.setattr(running, "to_tensor", lambda array: to_tensor(array) + 0.5 * scale)
+    _move_results(monkeypatch, 0.5 * scale)
     torch.compiler.reset()
     with pytest.warns(FallbackWarning, match="differs from PyTorch's"):
         _compiled(model, verify=True)(x)
