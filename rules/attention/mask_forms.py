@@ -137,6 +137,6 @@ def before_shift(view: GroupView) -> dict[int, list[Term]]:
 def _largest_of_rows(view: GroupView) -> Iterator[tuple[Ref, Ref]]:
     """What has the greatest element of each row of a value, and the value."""
     for node, (x, axes) in complete_nodes(view, "ReduceMax"):
-        if x.type.rank and axes.is_constant and axes.type.size == 1 and node.attr("keepdims", 1):
-            if int(axes.value.reshape(-1)[0]) % x.rank == x.rank - 1:
-                yield node, x
+        known = x.type.rank and axes.is_constant and axes.type.size == 1 and node.attr("keepdims", 1)
+        if known and int(axes.value.reshape(-1)[0]) % x.rank == x.rank - 1:
+            yield node, x

@@ -87,7 +87,7 @@ def _uses(view: GroupView) -> Iterator[Match]:
 
 
 def _uses_of_rows(view: GroupView) -> Iterator[Match]:
-    """Each of these, also with the mask of which rows were shifted to make NaN where they forbid everything, as a softmax does."""
+    """Each of these, also with ``bias``: the mask before its rows were shifted to make NaN where they forbid everything."""
     masks = before_shift(view)
     for use in _uses(view):
         found = {name: use[name] for name in NAMES.split()}
@@ -266,7 +266,9 @@ ROWS = [
 ]
 
 
-@group_rule(find=_uses_of_rows, where=ROWS, exactness=Exactness.ROUNDING, source=SOURCE, sample=_shared, domain="com.microsoft")
+@group_rule(
+    find=_uses_of_rows, where=ROWS, exactness=Exactness.ROUNDING, source=SOURCE, sample=_shared, domain="com.microsoft"
+)
 def use_multi_head_attention(m: Match) -> Term:
     """``Attention(q, k, v, mask, pk, pv, q_num_heads=r*g, kv_num_heads=g) == MultiHeadAttention(rows(q), k, v, mask, pk, pv,
     num_heads=g)``, with its three outputs: heads of one group are rows side by side. A row that may look at nothing gives zeros,

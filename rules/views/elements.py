@@ -6,11 +6,14 @@ An `Element` is what a Gather by a constant number takes of a value, or a part o
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from eqsat.conditions import worthwhile
 from eqsat.equations import stated
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, shared
-from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose
+from eqsat.ir.extents import multiply
+from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, literal, shared
+from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.parts import concats, parts_of
@@ -109,3 +112,75 @@ def join_elements(m: Match) -> Term:
     perm = (*others[: m.along], m.axis, *others[m.along :])
     shape = [m.n if i == m.axis else m.whole.shape[i] for i in perm]
     return viewed(transpose(taken, perm), shape, m.root.shape, m.whole)
+
+
+def _each(d: Sampler, drawing: Drawing, whole: str, axis: int, count: int) -> Instance:
+    """The elements of a value along an axis, looked up or cut off."""
+    if count == 1 or d.chance():
+        return drawing.finish(*(drawing.op("Gather", whole, i, axis=axis) for i in range(count)))
+    parts = drawing.op("Split", whole, [1] * count, axis=axis, outputs=count)
+    return drawing.finish(*(drawing.op("Squeeze", part, [axis]) for part in parts))
+
+
+def _draw_moved(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.extents(d.integer(2, 4))
+    perm, axis = d.permutation(len(shape)), d.integer(0, len(shape) - 1)
+    if d.chance(0.6):  # one axis is moved past others
+        perm = (axis, *(i for i in range(len(shape)) if i != axis))
+        axis = 0
+    x = drawing.value(d.floats(shape), d.subset(set(shape) - {shape[perm[axis]]}, 0.3))
+    return _each(d, drawing, drawing.op("Transpose", x, perm=perm), axis, shape[perm[axis]])
+
+
+def _draw_cut(d: Sampler) -> Instance:
+    drawing = Drawing()
+    outer, count, size, *inner = d.extents(d.integer(3, 4), ones=0.1)
+    count = max(count, 2)
+    x = drawing.value(d.floats((outer, count * size, *inner)), d.subset((outer,), 0.3))
+    apart = drawing.op("Reshape", x, [0, count, size, *inner])
+    return _each(d, drawing, apart, *d.choose(((1, count), (1, count), (1, count), (2, size))))
+
+
+def _elements_of_moved(view: GroupView) -> Iterator[Match]:
+    """Each element of a transposed value, along the axis that it is taken along before."""
+    moved = by_class((node, (x, perm)) for node, x, perm in transposes(view) if not node.is_constant)
+    for ref, element in _elements(view):
+        for x, perm in moved.get(element.whole.handle, ()):
+            axis = perm[element.axis]
+            yield Match({"x": x, "axis": axis, "index": element.index, "others": [a for a in perm if a != axis]}, ref)
+
+
+@group_rule(
+    find=_elements_of_moved,
+    where=stated("others", "the other axes are in their order: others == sorted(others)"),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    sample=_draw_moved,
+)
+def take_element_before_transpose(m: Match) -> Term:
+    """``Transpose(x, p)[i] == x[i]`` along the axis that the Transpose moves past others."""
+    return apply("Gather", m.x, literal(np.int64(m.index)), axis=m.axis)
+
+
+def _elements_of_views(view: GroupView) -> Iterator[Match]:
+    """Each element of a view in which an axis of the value was cut into several elements."""
+    views = by_class((node, x) for node, (x, *_) in complete_nodes(view, "Reshape"))
+    for ref, element in _elements(view):
+        axis, whole = element.axis, element.whole
+        for x in views.get(whole.handle, ()) if axis + 1 < whole.rank else ():
+            size = whole.shape[axis + 1]
+            joined = (*whole.shape[:axis], multiply(whole.shape[axis], size), *whole.shape[axis + 2 :])
+            if x.type.shape == joined and isinstance(size, int) and not x.is_constant:
+                yield Match({"x": x, "taken": {axis: range(element.index * size, (element.index + 1) * size)}}, ref)
+
+
+@group_rule(
+    find=_elements_of_views,
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    sample=_draw_cut,
+)
+def take_part_before_view(m: Match) -> Term:
+    """``Reshape(x, [..., n, h, ...])[i] == x[i*h : (i+1)*h]``, the element along ``n`` as a part along the axis that was cut."""
+    return slice_term(m.x, m.taken)
