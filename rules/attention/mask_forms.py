@@ -136,7 +136,7 @@ def before_shift(view: GroupView) -> dict[int, list[Term]]:
 
 def _largest_of_rows(view: GroupView) -> Iterator[tuple[Ref, Ref]]:
     """What has the greatest element of each row of a value, and the value."""
-    for node, (x, axes) in complete_nodes(view, "ReduceMax"):
-        known = x.type.rank and axes.is_constant and axes.type.size == 1 and node.attr("keepdims", 1)
-        if known and int(axes.value.reshape(-1)[0]) % x.rank == x.rank - 1:
+    for node, (x, *given) in complete_nodes(view, "ReduceMax"):
+        axes = [int(a) for a in given[0].value.reshape(-1)] if given and given[0].is_constant else []
+        if x.type.rank and len(axes) == 1 and axes[0] % x.rank == x.rank - 1 and node.attr("keepdims", 1):
             yield node, x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,13 @@ def test_torch_multi_head_attention_has_nothing_but_products_and_attention(
         feeds["mask"] = np.arange(S) < np.array([[S - 2], [0]])
     for ours, theirs in zip(run(result.program.graph, feeds).values(), run(graph, feeds).values(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_attention_beside_the_greatest_of_all_elements() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, HEADS, S, SIZE))
+    y = b.op("Add", attend(b, x, x, x), b.op("ReduceMax", x, keepdims=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = eqsat.optimize(b.finish({"y": y}), form="onnxruntime", cost="kernels", verify=False, opset=17)
+    assert result.report.operators_after["com.microsoft::MultiHeadAttention"] == 1
