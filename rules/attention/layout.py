@@ -57,6 +57,13 @@ equation(
                                 q_num_heads=q.shape[1], kv_num_heads=k.shape[1], **a), root)""",
     "known numbers of heads: isinstance(q.shape[1], int) and isinstance(k.shape[1], int)",
 )
+equation(
+    "transpose_attention_to_rows_first",
+    """Transpose(Attention(q, k, v, *mask, **a), perm=(2, 0, 1, 3))
+       == Transpose(Transpose(a, perm=(0, 2, 1, 3)), perm=(1, 0, 2, 3))""",
+    exactness=Exactness.EXACT,
+    source="permutations compose",
+)
 
 
 # --- shared heads --------------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Term, apply, literal
+from eqsat.rewrite import GroupView, Ref, Term, apply, literal
 from eqsat.rules.attention.elements import is_causal
 from eqsat.rules.attention.magnitudes import ABSORBING, FORBIDDING, LOW_ROW, MASK_FLOOR, SMALL
 from eqsat.rules.attention.masks import Mask, mask_of_elements
-from eqsat.rules.terms import add, int64s, sub
+from eqsat.rules.terms import add, by_class, complete_nodes, int64s, sub
 
 Form = tuple[Mask | None, dict[str, Any]]
 """The mask that the operator is given, if any, and attributes."""
@@ -112,3 +112,31 @@ def _shifted(mask: Mask) -> Mask:
 
 def _cast(mask: Mask, dtype: DType) -> Mask:
     return mask if mask.dtype is dtype else replace(mask, term=apply("Cast", mask.term, to=int(dtype)), dtype=dtype)
+
+
+def before_shift(view: GroupView) -> dict[int, list[Term]]:
+    """By class of a mask as `_shifted` makes it, or as it is repeated: the mask before that.
+
+    Of a softmax both make the same, over the reals, and NaN of a row of minus infinities.
+    """
+    largest = {(node.handle, x.handle) for node, x in _largest_of_rows(view)}
+    shrunk = by_class((node, x.handle) for node, (x,) in complete_nodes(view, "Shrink"))
+    found: dict[int, list[Term]] = {}
+    for node, (mask, less) in complete_nodes(view, "Sub"):
+        single = mask.type.shape is not None and mask.shape[-1:] in ((), (1,))
+        rows = shrunk.get(less.handle, ())
+        if any((row, mask.handle) in largest or (single and row == mask.handle) for row in rows):
+            found.setdefault(node.handle, []).append(mask)
+    for node, (shifted, extents) in complete_nodes(view, "Expand"):
+        masks = [mask for mask in found.get(shifted.handle, ()) if isinstance(mask, Ref)]
+        if masks and shifted.handle != node.handle:
+            found.setdefault(node.handle, []).extend(apply("Expand", mask, extents) for mask in masks)
+    return found
+
+
+def _largest_of_rows(view: GroupView) -> Iterator[tuple[Ref, Ref]]:
+    """What has the greatest element of each row of a value, and the value."""
+    for node, (x, *given) in complete_nodes(view, "ReduceMax"):
+        axes = [int(a) for a in given[0].value.reshape(-1)] if given and given[0].is_constant else []
+        if x.type.rank and len(axes) == 1 and axes[0] % x.rank == x.rank - 1 and node.attr("keepdims", 1):
+            yield node, x

@@ -2,18 +2,19 @@
 
 Converters flatten the leading axes, multiply, and restore them; beside another product of the same value that hides what both
 have in common. So does a bias that is added where the columns of a product are several axes, heads for example, or all its rows
-one: it is one of the product.
+one, or where a convolution in one row is seen as one of a single axis: it is one of the product.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 from eqsat.conditions import constant, single_or_half, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref
-from eqsat.rules.terms import int64s
+from eqsat.rewrite import Ref, Term
+from eqsat.rules.terms import int64s, reshape
 from eqsat.samples import Sampler, fixed
 
 
@@ -91,3 +92,45 @@ equation(
     sample=None,
     functions=named(int64s, math.prod),
 )
+
+
+# --- biases of convolutions
+
+
+def lies_along_channels(c: Ref, root: Ref) -> bool:
+    """Whether ``c`` has a number for each index along the second axis of ``root``, and is the same along all others."""
+    shape = (1,) * (root.rank - c.rank) + c.shape
+    return shape == tuple(root.shape[1] if axis == 1 else 1 for axis in range(root.rank))
+
+
+def along_channels(c: Ref, node: Ref) -> Term:
+    """A number for each channel beside the result of a convolution."""
+    return reshape(c, (c.type.size or 1, *[1] * (node.rank - 2)))
+
+
+def _viewed_convolution(d: Sampler, view: str) -> dict[str, Any]:
+    """A convolution in one row, seen as one of one axis, or otherwise, and a number for each channel, or others."""
+    batch, channels, more, length = d.extents(4)
+    found: dict[str, Any] = {"x": d.floats((batch, channels, 1, length + 1)), "w": d.floats((more, channels, 1, 2))}
+    kept, turned = (batch, more, length), (batch, length, more)
+    target = d.choose((kept, kept, kept, kept if view == "squeeze" else turned))
+    found |= {"b": fixed(d.floats((more,)))} if d.chance(0.3) else {}
+    found |= {"s": fixed(target, "int64"), "axes": fixed([2], "int64")}
+    second, last = target[1:]
+    shape = d.choose(((1, second, 1),) * 3 + ((second, 1),) * 3 + ((1, 1, last), (batch, second, 1)))
+    return found | {"c": fixed(d.floats(shape))}
+
+
+for name, view, whole in (
+    ("view", "Reshape(Conv(x, w, *b, **n), s, **v)", "Reshape(n + along_channels(c, n), s, **v)"),
+    ("squeeze", "Squeeze(Conv(x, w, *b, **n), axes)", "Squeeze(n + along_channels(c, n), axes)"),
+):
+    equation(
+        f"add_bias_of_channels_before_{name}",
+        f"{view} + c == {whole}",
+        constant("c"),
+        "a number for each channel, which stay where they are: root.shape[:2] == n.shape[:2] and lies_along_channels(c, root)",
+        exactness=Exactness.EXACT,
+        source="each element by itself",
+        sample=partial(_viewed_convolution, view=name),
+    )

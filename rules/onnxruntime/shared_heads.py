@@ -24,6 +24,7 @@ from eqsat.ir.operators.onnxruntime_attention import BLOCK
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.attention.layout import SWAP, has_only, heads_in_rows
+from eqsat.rules.attention.mask_forms import before_shift
 from eqsat.rules.onnxruntime.attention import (
     LARGEST_TRIANGLE,
     SOURCE,
@@ -63,6 +64,17 @@ def _shared(d: Sampler) -> Instance:
     return drawing.finish(drawing.op("Attention", *values, **attributes))
 
 
+def _shifted(d: Sampler, drawing: Drawing, batch: int, heads: int, queries: int, keys: int) -> str:
+    """A mask of which rows that forbid everything are NaN, at times repeated."""
+    mask = tame(d, d.choose((1, batch)), d.choose((1, heads)), d.choose((1, queries)), keys)
+    mask[d.rng.random(mask.shape) < 0.2] = -np.inf
+    mask[..., 0, :] = -np.inf if d.chance(0.7) else mask[..., 0, :]
+    given = drawing.value(mask)
+    largest = drawing.op("ReduceMax", given, [d.choose((-1, -1, -1, 2))], keepdims=1)
+    shifted = drawing.op("Sub", given, drawing.op("Shrink", largest, lambd=1e6, bias=1e6))
+    return drawing.op("Expand", shifted, [1, 1, queries, keys])
+
+
 def _uses(view: GroupView) -> Iterator[Match]:
     """Each output that GroupQueryAttention has, too, of Attention; ``part`` is its number if there are several."""
     for node, inputs in view.nodes("Attention"):
@@ -72,6 +84,16 @@ def _uses(view: GroupView) -> Iterator[Match]:
         parts = [user for op, user, _ in view.users(node) if op == PROJECTION]
         for part in parts or (node,):
             yield Match({**operands, "a": node, "part": part.attr("index") if parts else None}, part)
+
+
+def _uses_of_rows(view: GroupView) -> Iterator[Match]:
+    """Each of these, also with ``bias``: the mask before its rows were shifted to make NaN where they forbid everything."""
+    masks = before_shift(view)
+    for use in _uses(view):
+        found = {name: use[name] for name in NAMES.split()}
+        yield Match({**found, "bias": None}, use.root)
+        for bias in masks.get(use.mask.handle, ()) if use.mask is not None else ():
+            yield Match({**found, "bias": bias}, use.root)
 
 
 def total(k: Ref, pk: Ref | None) -> Dim:
@@ -193,6 +215,8 @@ def exchanged_heads(x: Term, outer: int, inner: int, size: int) -> Term:
 
 def _bias(m: Match, r: _Rows) -> Term | None:
     """What is added to the scores."""
+    if m.bias is not None:
+        return m.bias
     if _is_causal(m):
         before, keys, queries = (int(d) for d in (r.stored, r.keys, r.queries))
         return literal(np.where(np.tri(queries, keys, before, dtype=np.bool_), 0, -np.inf)[None, None], DType.FLOAT)
@@ -209,6 +233,11 @@ def _repeated(bias: Term | None, m: Match, r: _Rows) -> Term | None:
     rows = apply("Expand", apply("Unsqueeze", bias, int64s((3,))), int64s((1, 1, 1, r.times, 1)))
     apart = (batch, 1, r.queries, r.times, r.keys)
     return viewed(rows, apart, (batch, 1, multiply(r.queries, r.times), r.keys), m.q)
+
+
+def _may_give_zeros(m: Match) -> bool:
+    """Whether a row of the mask may forbid everything, and make no NaN."""
+    return m.mask is not None and m.bias is None and not leaves_rows_open(m.mask)
 
 
 def _closed(bias: Term, mask: Ref) -> Term:
@@ -231,16 +260,19 @@ ROWS = [
         )
     ),
     Condition(
-        "one mask for the heads of a group, and where no row may forbid everything",
-        lambda m: m.mask is None or m.mask.shape[1] == 1 or (_rows(m).times == 1 and leaves_rows_open(m.mask)),
+        "one mask for the heads of a group, and where no row may give zeros",
+        lambda m: m.mask is None or m.mask.shape[1] == 1 or (_rows(m).times == 1 and not _may_give_zeros(m)),
     ),
 ]
 
 
-@group_rule(find=_uses, where=ROWS, exactness=Exactness.ROUNDING, source=SOURCE, sample=_shared, domain="com.microsoft")
+@group_rule(
+    find=_uses_of_rows, where=ROWS, exactness=Exactness.ROUNDING, source=SOURCE, sample=_shared, domain="com.microsoft"
+)
 def use_multi_head_attention(m: Match) -> Term:
     """``Attention(q, k, v, mask, pk, pv, q_num_heads=r*g, kv_num_heads=g) == MultiHeadAttention(rows(q), k, v, mask, pk, pv,
-    num_heads=g)``, with its three outputs: heads of one group are rows side by side. A row that may look at nothing gives zeros.
+    num_heads=g)``, with its three outputs: heads of one group are rows side by side. A row that may look at nothing gives zeros,
+    or NaN where its mask was shifted for that.
     """
     r = _rows(m)
     rows, heads = multiply(r.queries, r.times), r.times * r.groups
@@ -258,7 +290,7 @@ def use_multi_head_attention(m: Match) -> Term:
         return found
     whole = (r.batch, r.queries, heads * r.other)
     y = viewed(found, (r.batch, rows, r.groups * r.other), whole, m.q)
-    if bias is not None and not _is_causal(m) and not leaves_rows_open(m.mask):
+    if bias is not None and not _is_causal(m) and _may_give_zeros(m):
         y = apply("Where", _closed(bias, m.mask), literal(np.float32(0)), y)
     y = exchanged_heads(y, r.times, r.groups, r.other)
     if m.q.rank == 3:

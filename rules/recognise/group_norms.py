@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import another_value, constant, finite, number, same_type, single_or_half, worthwhile
+from eqsat.conditions import another_value, constant, finite, kernels, number, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.types import Dim
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.linear.alignment import lined_up, ordinary_summands, reshaped
 from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, full, known, outlives_underflow, reduces_last
@@ -156,6 +156,27 @@ equation(
     sample=_channels,
     source="ONNX InstanceNormalization; Ulyanov, Vedaldi and Lempitsky 2016",
     functions=named(full, known, lined_up, outlives_underflow, reduces_last),
+)
+
+
+def _single_groups(d: Sampler) -> dict[str, Any]:
+    """Images of a group for each channel, mostly."""
+    n, channels, *positions = d.extents(d.choose((3, 3, 4)))
+    parts = {name: d.either(d.floats((channels,))) for name in "sb"}
+    groups = channels if d.chance(0.8) else 1
+    found: dict[str, Any] = {"x": d.floats((n, channels, *positions)) + np.float32(d.choose((0, 3))), **parts}
+    return found | {
+        "n": {"num_groups": groups, "epsilon": d.choose((1e-5, 0.5))},
+        SYMBOLIC: d.subset((n, *positions), 0.2),
+    }
+
+
+equation(
+    "normalise_single_channels",
+    "GroupNormalization(x, s, b, num_groups=g, epsilon=e, **n) == InstanceNormalization(x, s, b, epsilon=e)",
+    kernels("x", DType.FLOAT),
+    "a group for each channel: x.shape[1] == g",
+    sample=_single_groups,
 )
 
 # --- scale and shift

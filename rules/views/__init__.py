@@ -11,6 +11,8 @@
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`
     x[0:a], x[a:n] == Split(x, (a, n - a))                        slices that cover a value    `parts`
     x[0], x[1], ... == Squeeze(Split(x, (1, 1, ...)))             elements, one by one         `elements`
+    x[::-1][0] == x[-1], Transpose(x, p)[i] == x[i]               elements where they lie      `elements`
+    Reshape(Transpose(Reshape(x))) == Transpose(Reshape(x))       fewest axes                  `transposed_views`
     Transpose(Reshape(Transpose(x))) == Reshape(x)                where groups of axes stay    `transposed_views`
     Transpose(Reshape(Transpose(x))) == Reshape(Transpose(x))     or move together             `transposed_views`
     Transpose(A) @ Transpose(B) == Transpose(B @ A)               stacks of products           `transposed_stacks`

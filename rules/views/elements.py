@@ -6,12 +6,17 @@ An `Element` is what a Gather by a constant number takes of a value, or a part o
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from eqsat.conditions import worthwhile
 from eqsat.equations import stated
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, shared
-from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose
+from eqsat.ir.extents import multiply
+from eqsat.ir.operator import operators_with
+from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, literal, shared
+from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
+from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.parts import concats, parts_of
 from eqsat.samples import Drawing, Instance, Sampler
@@ -38,7 +43,8 @@ def _looked_up(view: GroupView) -> Iterator[tuple[Ref, Element]]:
             yield node, Element(x, axis, int(at.value) % extent)
 
 
-def _elements(view: GroupView) -> Iterator[tuple[Ref, Element]]:
+def elements(view: GroupView) -> Iterator[tuple[Ref, Element]]:
+    """Every value that is an element of another one."""
     yield from _looked_up(view)
     single = by_class((ref, part) for ref, part in parts_of(view) if part.end - part.start == 1)
     for node, (x, *_) in complete_nodes(view, "Reshape"):
@@ -72,6 +78,28 @@ def _draw_steps(d: Sampler) -> Instance:
     return drawing.finish(*found, joined)
 
 
+def _draw_stack(d: Sampler) -> Instance:
+    """Elements along an axis with an axis of their own, mostly in order, mostly stacked along it."""
+    drawing = Drawing()
+    shape = d.extents(d.integer(2, 3))
+    axis, along = d.integer(0, len(shape) - 1), d.integer(0, len(shape) - 1)
+    x = drawing.value(d.floats(shape), d.subset(shape[:axis] + shape[axis + 1 :], 0.3))
+    order = [*range(shape[axis])][d.choose((0, 0, 0, 1)) :][:: d.choose((1, 1, 1, 1, -1))]
+    found = [drawing.op("Unsqueeze", drawing.op("Gather", x, i, axis=axis), [along]) for i in order]
+    return drawing.finish(drawing.op("Concat", *found, axis=along) if found else x)
+
+
+def _draw_slices(d: Sampler) -> Instance:
+    """Elements of a Slice forwards and backwards, mostly along the axis that is cut."""
+    drawing = Drawing()
+    shape = (d.integer(4, 7), d.integer(2, 3))
+    start, end, step = d.choose(((-1, -(2**63), -1), (-1, -(2**63), -1), (1, 9, 1), (1, -1, 2), (-2, 0, -2)))
+    given = [*([start], [end]), *([[0], [step]] if step != 1 or d.chance() else [])]
+    cut = drawing.op("Slice", drawing.value(d.floats(shape)), *given)
+    axis, count = d.choose(((0, len(range(shape[0])[start:end:step])),) * 4 + ((1, shape[1]),))
+    return drawing.finish(*(drawing.op("Gather", cut, i, axis=axis) for i in range(count)))
+
+
 COVERED = stated(
     "whole axis found",
     "every element is looked up: len(found) == whole.shape[axis]",
@@ -92,10 +120,10 @@ def split_instead_of_gathering_each(view: GroupView) -> Iterator[Merge]:
 
 def _joined(view: GroupView) -> Iterator[Match]:
     """Each concatenation of elements of one value, each of which comes next after the one before it."""
-    elements = by_class(_elements(view))
-    places = {(handle, e.whole.handle, e.axis, e.index) for handle, found in elements.items() for e in found}
+    by_value = by_class(elements(view))
+    places = {(handle, e.whole.handle, e.axis, e.index) for handle, found in by_value.items() for e in found}
     for node, (along, operands) in concats(view):
-        for first in elements.get(operands[0].handle, ()) if len(operands) > 1 else ():
+        for first in by_value.get(operands[0].handle, ()) if len(operands) > 1 else ():
             whole, axis, start = first.whole, first.axis, first.index
             if all((x.handle, whole.handle, axis, start + i) in places for i, x in enumerate(operands)):
                 yield Match({"whole": whole, "axis": axis, "along": along, "start": start, "n": len(operands)}, node)
@@ -109,3 +137,118 @@ def join_elements(m: Match) -> Term:
     perm = (*others[: m.along], m.axis, *others[m.along :])
     shape = [m.n if i == m.axis else m.whole.shape[i] for i in perm]
     return viewed(transpose(taken, perm), shape, m.root.shape, m.whole)
+
+
+def _stacked(view: GroupView) -> Iterator[Match]:
+    """Each concatenation of elements of one value, each with an axis of its own, that come one after the other."""
+    found = by_class(elements(view))
+    views = by_class((node, x) for node, (x, *_) in complete_nodes(view, *operators_with(is_view)))
+    seen = ((handle, e) for handle, xs in views.items() for x in xs for e in found.get(x.handle, ()))
+    apart = {(handle, e.whole.handle, e.axis, e.index) for handle, e in seen}
+    for node, (along, operands) in concats(view):
+        head, *rest = operands
+        for x in views.get(head.handle, ()) if rest else ():
+            alone = x.type.shape is not None and head.type.shape == (*x.shape[:along], 1, *x.shape[along:])
+            for first in found.get(x.handle, ()) if alone else ():
+                places = ((first.whole.handle, first.axis, first.index + i) for i in range(len(operands)))
+                if all((o.handle, *place) in apart for o, place in zip(operands, places, strict=True)):
+                    yield Match({"first": first, "along": along, "n": len(operands)}, node)
+
+
+@group_rule(find=_stacked, exactness=Exactness.EXACT, source=SOURCE, sample=_draw_stack)
+def stack_elements(m: Match) -> Term:
+    """``Concat(Unsqueeze(x[a]), Unsqueeze(x[a + 1]), ...) == Transpose(x[a:b])``, the axis of the elements where they are put."""
+    whole, axis = m.first.whole, m.first.axis
+    taken = slice_term(whole, {axis: range(m.first.index, m.first.index + m.n)})
+    others = [i for i in range(whole.rank) if i != axis]
+    return transpose(taken, (*others[: m.along], axis, *others[m.along :]))
+
+
+def _elements_of_slices(view: GroupView) -> Iterator[Match]:
+    """Each element of a Slice of one axis, which may run backwards, as an element of what that cuts."""
+    slices = by_class((node, given) for node, given in complete_nodes(view, "Slice"))
+    for ref, element in elements(view):
+        for x, *numbers in slices.get(element.whole.handle, ()):
+            if all(n.is_constant and n.type.size == 1 for n in numbers) and x.type.shape is not None:
+                start, end, axis, step = (*(int(n.value.reshape(-1)[0]) for n in numbers), *(0, 1)[len(numbers) - 2 :])
+                extent = x.shape[axis]
+                if axis % x.rank == element.axis and isinstance(extent, int):
+                    yield Match({"x": x, "axis": element.axis, "at": range(extent)[start:end:step][element.index]}, ref)
+
+
+@group_rule(find=_elements_of_slices, exactness=Exactness.EXACT, source=SOURCE, sample=_draw_slices)
+def take_element_of_slice(m: Match) -> Term:
+    """``x[a:b:c][i] == x[a + c * i]`` along one axis."""
+    return apply("Gather", m.x, literal(np.int64(m.at)), axis=m.axis)
+
+
+def _each(d: Sampler, drawing: Drawing, whole: str, axis: int, count: int) -> Instance:
+    """The elements of a value along an axis, looked up or cut off."""
+    if count == 1 or d.chance():
+        return drawing.finish(*(drawing.op("Gather", whole, i, axis=axis) for i in range(count)))
+    parts = drawing.op("Split", whole, [1] * count, axis=axis, outputs=count)
+    return drawing.finish(*(drawing.op("Squeeze", part, [axis]) for part in parts))
+
+
+def _draw_moved(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.extents(d.integer(2, 4))
+    perm, axis = d.permutation(len(shape)), d.integer(0, len(shape) - 1)
+    if d.chance(0.6):  # one axis is moved past others
+        perm = (axis, *(i for i in range(len(shape)) if i != axis))
+        axis = 0
+    x = drawing.value(d.floats(shape), d.subset(set(shape) - {shape[perm[axis]]}, 0.3))
+    return _each(d, drawing, drawing.op("Transpose", x, perm=perm), axis, shape[perm[axis]])
+
+
+def _draw_cut(d: Sampler) -> Instance:
+    drawing = Drawing()
+    outer, count, size, *inner = d.extents(d.integer(3, 4), ones=0.1)
+    count = max(count, 2)
+    x = drawing.value(d.floats((outer, count * size, *inner)), d.subset((outer,), 0.3))
+    apart = drawing.op("Reshape", x, [0, count, size, *inner])
+    return _each(d, drawing, apart, *d.choose(((1, count), (1, count), (1, count), (2, size))))
+
+
+def _elements_of_moved(view: GroupView) -> Iterator[Match]:
+    """Each element of a transposed value, along the axis that it is taken along before."""
+    moved = by_class((node, (x, perm)) for node, x, perm in transposes(view) if not node.is_constant)
+    for ref, element in elements(view):
+        for x, perm in moved.get(element.whole.handle, ()):
+            axis = perm[element.axis]
+            yield Match({"x": x, "axis": axis, "index": element.index, "others": [a for a in perm if a != axis]}, ref)
+
+
+@group_rule(
+    find=_elements_of_moved,
+    where=stated("others", "the other axes are in their order: others == sorted(others)"),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    sample=_draw_moved,
+)
+def take_element_before_transpose(m: Match) -> Term:
+    """``Transpose(x, p)[i] == x[i]`` along the axis that the Transpose moves past others."""
+    return apply("Gather", m.x, literal(np.int64(m.index)), axis=m.axis)
+
+
+def _elements_of_views(view: GroupView) -> Iterator[Match]:
+    """Each element of a view in which an axis of the value was cut into several elements."""
+    views = by_class((node, x) for node, (x, *_) in complete_nodes(view, "Reshape"))
+    for ref, element in elements(view):
+        axis, whole = element.axis, element.whole
+        for x in views.get(whole.handle, ()) if axis + 1 < whole.rank else ():
+            size = whole.shape[axis + 1]
+            joined = (*whole.shape[:axis], multiply(whole.shape[axis], size), *whole.shape[axis + 2 :])
+            if x.type.shape == joined and isinstance(size, int) and not x.is_constant:
+                yield Match({"x": x, "taken": {axis: range(element.index * size, (element.index + 1) * size)}}, ref)
+
+
+@group_rule(
+    find=_elements_of_views,
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    sample=_draw_cut,
+)
+def take_part_before_view(m: Match) -> Term:
+    """``Reshape(x, [..., n, h, ...])[i] == x[i*h : (i+1)*h]``, the element along ``n`` as a part along the axis that was cut."""
+    return slice_term(m.x, m.taken)

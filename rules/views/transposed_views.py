@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eqsat.conditions import constant
-from eqsat.equations import Equations, form, named
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product, quotient
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.cuts import cuts
-from eqsat.rules.terms import by_class, split, transpose, transposes
+from eqsat.rules.terms import by_class, complete_nodes, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
+from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.parts import concats
 from eqsat.rules.views.transposes import is_unary
@@ -83,6 +84,22 @@ def moved_view(x: Ref, view: Ref, last: Sequence[int], order: tuple[Sequence[int
     return moved if behind is None else transpose(moved, [behind.index(axis) for axis in last])
 
 
+def runs_of_axes(view: Ref, perm: Sequence[int], root: Ref) -> list[list[int]]:
+    """The axes of ``view`` in order, those together that are so behind the permutation, too, unless ``root`` has them like that;
+    axes of extent 1 left out."""
+    moving = [p for p in perm if view.shape[p] != 1]
+    axes, behind = sorted(moving), {axis: i for i, axis in enumerate(moving)}
+    if tuple(view.shape[axis] for axis in moving) == root.shape:
+        return [[axis] for axis in axes]
+    found: list[list[int]] = []
+    for i, axis in enumerate(axes):
+        if i and behind[axis] == behind[axes[i - 1]] + 1:
+            found[-1].append(axis)
+        else:
+            found.append([axis])
+    return found
+
+
 def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, range]:
     """What is taken of a transposed value, by the axes of the value itself."""
     return {perm[axis]: found for axis, found in taken.items()}
@@ -103,6 +120,41 @@ equation(
     "forward through known extents: runs_forward(moved, s, a, b)",
     "something is left: all(taken(moved, s, t, a, b).values())",
 )
+
+
+def _transposed_between_views(view: GroupView) -> Iterator[Match]:
+    """Each view of a transposed view of another value."""
+    views = [(node, x) for node, (x, *_) in complete_nodes(view, *operators_with(is_view))]
+    before = by_class(views)
+    behind = by_class((x, node) for node, x in views)
+    for node, v, perm in transposes(view):
+        for x in before.get(v.handle, ()) if not node.is_constant else ():
+            for root in behind.get(node.handle, ()):
+                yield Match({"x": x, "v": v, "perm": perm}, root)
+
+
+@group_rule(
+    find=_transposed_between_views,
+    where=stated(
+        "v perm root",
+        worthwhile("some axes move together, or are of extent 1: len(runs_of_axes(v, perm, root)) < v.rank"),
+        functions=named(runs_of_axes),
+    ),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    forms=[
+        form("Reshape(Transpose(Reshape(x, s), perm=p), t)", constant("s", "t")),
+        form("Squeeze(Transpose(Unsqueeze(x, s), perm=p), t)", constant("s", "t")),
+    ],
+)
+def transpose_fewest_axes(m: Match) -> Term:
+    """``Reshape(Transpose(Reshape(x, s), p), t) == Reshape(Transpose(Reshape(x, s'), p'), t)`` where ``s'`` has one axis for
+    several that move together, and none of extent 1."""
+    runs = runs_of_axes(m.v, m.perm, m.root)
+    extents = [product(m.v.shape[axis] for axis in run) for run in runs]
+    order = sorted(range(len(runs)), key=lambda i: m.perm.index(runs[i][0]))
+    moved = transpose(viewed(m.x, m.x.shape, extents, m.x), order)
+    return viewed(moved, [extents[i] for i in order], m.root.shape, m.x)
 
 
 def _parts_transposed_again(view: GroupView) -> Iterator[Match]:

@@ -15,6 +15,7 @@ from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
 from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, transpose, transposes
 from eqsat.rules.views.extents import viewed
+from eqsat.rules.views.parts import Part, parts_by_class
 
 EXACT = Exactness.EXACT
 
@@ -45,12 +46,14 @@ Found = tuple[Term, int]
 
 
 class Transposer:
-    """Writes the transpose of a value without a Transpose, if there is a way."""
+    """Writes the transpose of a value without a Transpose, if there is a way; ``more``: operators on that way, beside those on
+    each element and paddings."""
 
-    def __init__(self, view: GroupView) -> None:
+    def __init__(self, view: GroupView, *more: str) -> None:
         self.sources = by_class((node, (x, perm)) for node, x, perm in transposes(view))
-        ops = (*operators_with(is_elementwise), "Pad") if self.sources else ()
+        ops = (*operators_with(is_elementwise), "Pad", *more) if self.sources else ()
         self.regions = nodes_by_class(view, ops)
+        self.parts = parts_by_class(view) if self.sources else {}
         self._found: dict[tuple[int, Permutation], Found | None] = {}
         self._permutations: dict[int, Permutation | None] = {}
 
@@ -68,17 +71,28 @@ class Transposer:
         for x, inner in self.sources.get(value.handle, ()):
             if all(inner[p] == i for i, p in enumerate(perm)):
                 return x, 0
-        for node in self.regions.get(value.handle, ()):
-            found = self.rebuilt(node, perm)
-            if found is not None:
-                return found
-        return _viewed(value, perm)
+        return self.inside(value, perm) or _viewed(value, perm)
+
+    def inside(self, value: Ref, perm: Permutation) -> Found | None:
+        """The transpose of what an operator of the region computes, or of a part of it."""
+        rebuilt = (self.rebuilt(node, perm) for node in self.regions.get(value.handle, ()))
+        parts = (self._part(part, perm) for part in self.parts.get(value.handle, ()))
+        return next((found for found in (*rebuilt, *parts) if found is not None), None)
+
+    def _part(self, part: Part, perm: Permutation) -> Found | None:
+        found = self.transposed(part.whole, perm)
+        if found is None or found[1] >= _SIZE_LIMIT:
+            return None
+        bounds = map(int64s, ((part.start,), (part.end,), (perm.index(part.axis),)))
+        return apply("Slice", found[0], *bounds), found[1] + 1
 
     def rebuilt(self, node: Node, perm: Permutation) -> Found | None:
         """The elementwise operator, or the padding, applied to its operands transposed."""
         op, root, inputs = node
         if op == "Pad":
             return self._padded(root, inputs, perm)
+        if op == "MatMul":
+            return self._multiplied(inputs, perm)
         args: list[Term | None] = []
         size = 1
         for i, operand in enumerate(inputs):
@@ -102,6 +116,14 @@ class Transposer:
             return None
         moved = [int(side[axis]) for side in (befores, behinds) for axis in perm]
         return Apply("Pad", present(found[0], int64s(moved), *more), root.attributes), found[1] + 1
+
+    def _multiplied(self, inputs: Sequence[Ref | None], perm: Permutation) -> Found | None:
+        """Rows by a matrix, of which only the leading axes move."""
+        x, w = inputs
+        if x is None or w is None or x.type.rank != len(perm) or w.type.rank != 2 or perm[-1] != len(perm) - 1:
+            return None
+        found = self.transposed(x, perm)
+        return (apply("MatMul", found[0], w), found[1] + 1) if found is not None and found[1] < _SIZE_LIMIT else None
 
     def permutation(self, value: Ref) -> Permutation | None:
         """By what the first variable of a region is transposed."""
@@ -148,14 +170,21 @@ def inverse(perm: Permutation) -> Permutation:
     return tuple(perm.index(i) for i in range(len(perm)))
 
 
-def _undone(view: GroupView) -> Iterator[Match]:
-    """Each transpose of an elementwise region of which all inputs are transposed the other way, and the region without."""
-    transposer = Transposer(view)
+def _undone(view: GroupView, *more: str) -> Iterator[Match]:
+    """Each transpose of a region of which all inputs are transposed the other way, and the region without."""
+    transposer = Transposer(view, *more)
     for node, value, perm in transposes(view):
-        rebuilt = (transposer.rebuilt(region, perm) for region in transposer.regions.get(value.handle, ()))
-        found = next((found for found in rebuilt if found is not None), None)
+        found = transposer.inside(value, perm)
         if found is not None:
             yield Match({"region": found[0]}, node)
+
+
+def _undone_across_products(view: GroupView) -> Iterator[Match]:
+    return (match for match in _undone(view, "MatMul") if _applies(match.region, "MatMul"))
+
+
+def _applies(term: Term, op: str) -> bool:
+    return isinstance(term, Apply) and (term.op == op or any(_applies(x, op) for x in term.args if x is not None))
 
 
 @group_rule(
@@ -167,10 +196,25 @@ def _undone(view: GroupView) -> Iterator[Match]:
         form("Transpose(Transpose(x, perm=p) - c, perm=q)", constant("c")),
         form("Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)"),
         form("Transpose(Pad(Transpose(x, perm=p), s, *v, **n), perm=q)", constant("s")),
+        form("Transpose(Slice(Relu(Transpose(x, perm=p)), s, t, a), perm=q)", constant("s", "t", "a")),
     ],
 )
 def cancel_transposes_across_elementwise(m: Match) -> Term:
     """``Transpose(f(Transpose(x, p), c), q) == f(x, c')`` where ``q`` undoes ``p``; ``f`` is any elementwise region."""
+    return m.region
+
+
+@group_rule(
+    find=_undone_across_products,
+    exactness=Exactness.ROUNDING,
+    source="each row is multiplied by itself",
+    forms=[
+        form("Transpose(Transpose(x, perm=p) @ w, perm=q)"),
+        form("Transpose(Relu(Transpose(x, perm=p) @ w + c), perm=q)", constant("c")),
+    ],
+)
+def cancel_transposes_across_products(m: Match) -> Term:
+    """``Transpose(f(Transpose(x, p) @ w), q) == f(x @ w)`` for a matrix ``w``, where ``q`` undoes ``p``; rows stay whole."""
     return m.region
 
 

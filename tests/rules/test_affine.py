@@ -513,3 +513,14 @@ def test_what_is_rounded_on_purpose_stays_rounded(op: str, side: str) -> None:
     value = b.op(op, rounded(x) if side == "before" else x, *map(b.constant, weights), **attributes)
     found = optimized(b.finish({"y": rounded(value) if side == "behind" else value}), form="flat")
     assert counts(found)["Sub"] == 1
+
+
+@pytest.mark.parametrize("length", [12, "length"])
+def test_bias_behind_a_convolution_of_one_axis_in_two_is_its_own(length: int | str) -> None:
+    """As converters from TensorFlow write Conv1D."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, length))
+    row = b.op("Unsqueeze", x, b.constant([2], "int64"))
+    y = b.op("Squeeze", b.op("Conv", row, b.constant(array(4, 3, 1, 2))), b.constant([2], "int64"))
+    graph = b.finish({"y": b.op("Relu", b.op("Add", y, b.constant(array(1, 4, 1))))})
+    assert counts(optimized(graph)) == {"Conv": 1, "Relu": 1}

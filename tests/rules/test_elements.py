@@ -37,9 +37,37 @@ def test_what_is_looked_up_one_by_one_is_one_split() -> None:
     assert after["Split"] == 1
 
 
-def test_a_symbolic_batch_keeps_its_products_but_has_one_split() -> None:
+def test_products_of_all_steps_with_the_input_are_one_beside_a_symbolic_batch() -> None:
     after = eqsat.optimize(unrolled(6, 0, batch="batch"), form="flat").report.operators_after
+    assert after["MatMul"] + after.get("Gemm", 0) == 7
     assert "Gather" not in after
+
+
+def test_steps_that_are_looked_up_in_a_value_turned_round_are_steps_of_the_value() -> None:
+    """As the second direction of an unrolled recurrent network has them."""
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (3, "batch", 4))
+    ends = [b.constant(v, "int64") for v in ([-1], [-(2**63)], [0], [-1])]
+    turned = b.op("Slice", x, *ends)
+    found = [b.op("Relu", b.op("Gather", turned, b.constant(i, "int64"), axis=0)) for i in range(3)]
+    after = eqsat.optimize(b.finish({f"y{i}": y for i, y in enumerate(found)}), form="flat").report.operators_after
+    assert "Slice" not in after
+
+
+def test_a_layer_applied_to_each_step_is_a_layer() -> None:
+    """As Keras writes ``TimeDistributed(Dense)``."""
+    draw = np.random.default_rng(0)
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", ("batch", 5, 8))
+    w, c = (b.constant(draw.normal(size=shape).astype(np.float32)) for shape in ((8, 4), (4,)))
+    steps: list[str] = []
+    for i in range(5):
+        at = [b.constant([n], "int64") for n in (i, i + 1, 1)]
+        step = b.op("Squeeze", b.op("Slice", x, *at), b.constant([1], "int64"))
+        steps.append(b.op("Unsqueeze", b.op("Add", b.op("MatMul", step, w), c), b.constant([0], "int64")))
+    stacked = b.op("Transpose", b.op("Concat", *steps, axis=0), perm=(1, 0, 2))
+    result = eqsat.optimize(b.finish({"y": stacked}), form="flat")
+    assert result.report.operators_after == {"MatMul": 1, "Add": 1}
 
 
 def test_elements_that_are_stacked_again_are_the_value() -> None:

@@ -383,3 +383,15 @@ NO_SOFTMAX: dict[str, Spelling] = {
 def test_what_is_no_softmax_stays(name: str) -> None:
     result = eqsat.optimize(graph_of(NO_SOFTMAX[name]), verify=False, form="flat")
     assert "Softmax" not in counts(result)
+
+
+def test_a_group_for_each_channel_is_instance_normalization_with_scale_and_shift() -> None:
+    """As PyTorch's exporter writes ``GroupNorm(3, 3)``."""
+
+    def spelled(t: Terms, x: Any) -> Any:
+        rows = t.InstanceNormalization(t.Reshape(x, [0, 3, -1]), np.ones(3), np.zeros(3), epsilon=1e-5)
+        scale, shift = np.array([1.5, -2.0, 3.0]).reshape(3, 1, 1), np.array([1.0, 2.0, 3.0]).reshape(3, 1, 1)
+        return t.Add(t.Mul(t.Reshape(rows, [2, 3, 4, 5]), scale), shift)
+
+    result = optimized(graph_of(spelled, (2, 3, 4, 5)), form="onnxruntime")
+    assert result.report.operators_after == {"InstanceNormalization": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,59 @@ def test_every_layer_of_a_model(name: str, real_model: Callable[[str], Path]) ->
     assert {k: result.report.recognized.get(k, 0) for k in recognised} == recognised
     assert "Softmax" not in left
     assert len([n for n in result.program.graph.nodes if n.op == "Attention"]) == layers
+
+
+def multihead_attention(batch: int | str, length: int | str, masked: bool) -> Graph:
+    """``torch.nn.MultiheadAttention(batch_first=True)``: rows before batches inside, queries, keys and values along an axis of
+    their own that is moved to the front, heads part of the batch; a row may forbid all keys."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (batch, length, WIDTH))
+    extent = {name: b.op("Shape", x, start=i, end=i + 1) for i, name in enumerate(("n", "t"))}
+
+    def shaped(value: Any, *extents: Any) -> Any:
+        return b.op("Reshape", value, b.op("Concat", *(extent.get(d) or ints(b, d) for d in extents), axis=0))
+
+    rows = b.op(
+        "Add", b.op("MatMul", b.op("Transpose", x, perm=(1, 0, 2)), weight(b, WIDTH, 3 * WIDTH)), weight(b, 3 * WIDTH)
+    )
+    apart = b.op("Unsqueeze", shaped(rows, "t", "n", 3, WIDTH), ints(b, 0))
+    packed = b.op("Squeeze", b.op("Transpose", apart, perm=(3, 1, 2, 0, 4)), ints(b, -2))
+    extent["nh"] = b.op("Mul", extent["n"], ints(b, HEADS))
+    parts = (b.op("Gather", packed, b.constant(np.int64(i)), axis=0) for i in range(3))
+    heads = (b.op("Transpose", shaped(part, "t", "nh", SIZE), perm=(1, 0, 2)) for part in parts)
+    q, k, v = (shaped(part, "n", HEADS, "t", SIZE) for part in heads)
+    scores = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), number(b, SIZE**-0.5))
+    if masked:
+        allowed = b.input("mask", "bool", (batch, length))
+        bias = shaped(b.op("Where", allowed, number(b, 0), number(b, -np.inf)), "n", 1, 1, "t")
+        scores = b.op("Add", scores, bias)
+    found = b.op("Transpose", b.op("MatMul", b.op("Softmax", scores), v), perm=(2, 0, 1, 3))
+    product = b.op("MatMul", b.op("Reshape", found, ints(b, -1, WIDTH)), weight(b, WIDTH, WIDTH))
+    return b.finish({"y": b.op("Add", x, b.op("Transpose", shaped(product, "t", "n", WIDTH), perm=(1, 0, 2)))})
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("batch", "length"), [(2, S), ("n", "t")])
+def test_torch_multi_head_attention_has_nothing_but_products_and_attention(
+    batch: int | str, length: int | str, masked: bool
+) -> None:
+    graph = multihead_attention(batch, length, masked)
+    result = eqsat.optimize(graph, form="onnxruntime", cost="kernels", verify=False, opset=17)
+    left = result.report.operators_after
+    assert (left["MatMul"], left["Split"], left["com.microsoft::MultiHeadAttention"]) == (2, 1, 1)
+    assert not {"Transpose", "Gather", "Softmax", "ReduceMax"} & set(left)
+    feeds: dict[str, Any] = {"x": RNG.normal(size=(2, S, WIDTH)).astype(np.float32)}
+    if masked:
+        feeds["mask"] = np.arange(S) < np.array([[S - 2], [0]])
+    for ours, theirs in zip(run(result.program.graph, feeds).values(), run(graph, feeds).values(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_attention_beside_the_greatest_of_all_elements() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, HEADS, S, SIZE))
+    y = b.op("Add", attend(b, x, x, x), b.op("ReduceMax", x, keepdims=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = eqsat.optimize(b.finish({"y": y}), form="onnxruntime", cost="kernels", verify=False, opset=17)
+    assert result.report.operators_after["com.microsoft::MultiHeadAttention"] == 1
