@@ -20,6 +20,7 @@ _GEMM = [
     (1024, 64, 256),
 ]
 _SMALL_GEMM = [s for s in _GEMM if s[0] in (1, 128, 512) and s[1] * s[2] >= 256 * 256 and s[2] < 30000]
+_FEW_ROWS = [(16, 256, 256), (16, 256, 1024), (16, 768, 768), (64, 256, 256)]
 _LAYERS = [(1, 64, 64), *_SMALL_GEMM]
 """With a bias, down to one row of a small network."""
 
@@ -68,7 +69,7 @@ def channel_scales(dtype: str, channels: int) -> list[Operand]:
 
 def _integer_products(a: str, b: str) -> Iterator[Cases]:
     slow = a == "int8"
-    sizes = [s for s in _SMALL_GEMM if not slow or s[0] * s[1] * s[2] <= 128 * 768 * 768]
+    sizes = [s for s in (*_SMALL_GEMM, *_FEW_ROWS) if not slow or s[0] * s[1] * s[2] <= 128 * 768 * 768]
     batches = [s for s in _BATCHED if s[0] <= (16 if slow else 96) and s[1] * s[2] * s[3] < 2e6]
     heads = _HEADS if (a, b) == ("uint8", "int8") else []
     zero_a = scale(a)[1]

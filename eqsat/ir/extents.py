@@ -74,7 +74,13 @@ def _without(factors: Monomial, gone: Monomial) -> Monomial | None:
 
 
 def floor_divide(a: Dim, b: Dim) -> Dim:
-    """``a // b``, rounded down, of a ``b`` that is not 0."""
+    """``a // b``, rounded down, of a ``b`` that is not 0.
+
+    One division by numbers after another is one, as of the frames behind several convolutions:
+
+    >>> floor_divide("floordiv(seq + 1, 64) + 1", 3)
+    'floordiv(seq + 65, 192)'
+    """
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     exact = quotient(a, b)
@@ -84,8 +90,18 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
         return f"floordiv({a}, {b})"
     form = form_of(a)
     whole = {factors: number // b for factors, number in form.items() if number // b}
-    rest = dim_of({factors: number % b for factors, number in form.items() if number % b})
-    return add(dim_of(whole), 0 if isinstance(rest, int) else f"floordiv({rest}, {b})")
+    rest = {factors: number % b for factors, number in form.items() if number % b}
+    return add(dim_of(whole), _quotient_of_rest(rest, b) if rest.keys() - {()} else 0)
+
+
+def _quotient_of_rest(rest: Form, b: int) -> Dim:
+    """``rest // b``, where all numbers in ``rest`` are smaller than ``b``."""
+    varying = [factors for factors in rest if factors]
+    called = function_of(varying[0][0]) if len(varying) == len(varying[0]) == 1 and rest[varying[0]] == 1 else None
+    inner = called[1][1] if called and called[0] == "floordiv" else 0
+    if called and isinstance(inner, int) and inner > 0:
+        return floor_divide(add(called[1][0], inner * rest.get((), 0)), inner * b)
+    return f"floordiv({dim_of(rest)}, {b})"
 
 
 def maximum(a: Dim, b: Dim) -> Dim:

@@ -108,6 +108,8 @@ def _infer(
         raise app.fail("division by zero")  # extents of 0 get here; it would end the process
     try:
         found = definition.infer(app)
+        if any(t.size is not None and t.size > _SMALL for t in found):
+            return found
         listed = shape_value(definition, node.attributes, types, known)
         results = None if listed is None or listed.dtype == object else (listed,)
         complete = all(v is not None or not name for v, name in zip(known, node.inputs, strict=True))

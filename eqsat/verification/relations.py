@@ -105,7 +105,7 @@ def relations_of(graph: Graph) -> Relations:
 
 
 class _Search:
-    """``fixed``: a symbol may also turn out to be one number. That is the last resort: 1 broadcasts to any."""
+    """``fixed``: a symbol may also turn out to be one number. That is the last resort, and of it 1, which broadcasts to any."""
 
     def __init__(self, graph: Graph, symbols: Sequence[str], scale: int, fixed: bool) -> None:
         self.graph = graph
@@ -183,6 +183,14 @@ class _Search:
                     if key not in proposed and (value.symbols or self.fixed or said):
                         proposed.add(key)
                         yield symbol, value
+        if self.fixed:
+            yield from self._broadcasting()
+
+    def _broadcasting(self) -> Iterator[tuple[str, Sum]]:
+        """Symbols that may be 1 where an extent does not broadcast: decoders that take many tokens, or one behind stored keys."""
+        for extents in _pairs(self.graph, self.state):
+            alone = [r for n in extents for r in self._readings(n) if not r.number and list(r.symbols.values()) == [1]]
+            yield from ((symbol, Sum(1)) for r in alone for symbol in r.symbols)
 
     def _meant(self, extent: int) -> list[Sum]:
         """What an extent is that a definition asks for: a sum of symbols if it is one exactly, else the number."""

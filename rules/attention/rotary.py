@@ -60,11 +60,11 @@ def _draw(d: Sampler) -> Instance:
     if d.chance(0.3):
         sizes = drawing.value(fixed([at, 2 * half - at], "int64"))
         low, high = drawing.builder.op("Split", x, sizes, outputs=2, axis=-1)
-    parts = [drawing.op("Neg", high), low] if d.chance(0.9) else [high, drawing.op("Neg", low)]
+    parts = [drawing.op("Neg", high), low] if d.chance(0.8) else [high, drawing.op("Neg", low)]
     turned = drawing.op("Concat", *parts, axis=-1)
     if widened:
         x, turned = drawing.op("Cast", x, to=1), drawing.op("Cast", turned, to=1)
-    y = drawing.op("Add", drawing.op("Mul", x, factors[0]), drawing.op("Mul", factors[1], turned))
+    y = drawing.op(_sum(d), drawing.op("Mul", x, factors[0]), drawing.op("Mul", factors[1], turned))
     return drawing.finish(y)
 
 
@@ -76,10 +76,15 @@ def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: Sequence[np.
         drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (n, shape[-1], -1, 2))) for n in starts
     )
     axes = drawing.value(fixed([-1], "int64"))
-    parts = [drawing.op("Unsqueeze", y, axes) for y in (drawing.op("Neg", odd), even)]
+    pair = (drawing.op("Neg", odd), even) if d.chance(0.8) else (odd, drawing.op("Neg", even))
+    parts = [drawing.op("Unsqueeze", y, axes) for y in pair]
     turned = drawing.op("Reshape", drawing.op("Concat", *parts, axis=-1), drawing.value(fixed(shape, "int64")))
     cosine, sine = (_each_twice(d, drawing, a) for a in angles)
-    return drawing.finish(drawing.op("Add", drawing.op("Mul", x, cosine), drawing.op("Mul", turned, sine)))
+    return drawing.finish(drawing.op(_sum(d), drawing.op("Mul", x, cosine), drawing.op("Mul", turned, sine)))
+
+
+def _sum(d: Sampler) -> str:
+    return "Add" if d.chance(0.85) else "Sub"
 
 
 def _each_twice(d: Sampler, drawing: Drawing, angles: np.ndarray) -> str:
@@ -185,17 +190,19 @@ def _is_function(op: str, inputs: int) -> bool:
 
 
 def _sums_with_turned(view: GroupView) -> Iterator[Match]:
-    """``x * c + turned(x) * s``"""
-    turned = by_class((t, (x, pairs)) for t, x, pairs in turned_values(view))
+    """``x * c + turned(x) * s``, and ``x * c - turned(x) * s``, which turns backwards."""
+    turned = by_class((t, (x, pairs, backwards)) for t, x, pairs, backwards in turned_values(view))
     products = by_class((node, p) for node, (a, b) in complete_nodes(view, "Mul") for p in ((a, b), (b, a)))
     halves = _Halves(view)
-    for node, (a, b) in complete_nodes(view, "Add"):
-        for plain, crossed in ((a, b), (b, a)):
-            scaled = ((other, s) for other, s in products.get(crossed.handle, ()))
-            for x, neighbours, s in ((*found, s) for other, s in scaled for found in turned.get(other.handle, ())):
-                c = next((f for y, f in products.get(plain.handle, ()) if y.handle == x.handle), None)
-                if c is not None:
-                    yield Match({"x": x, "c": c, "s": s, "neighbours": neighbours, "halves": halves}, node)
+    sums = [(node, *pair, False) for node, (a, b) in complete_nodes(view, "Add") for pair in ((a, b), (b, a))]
+    sums += [(node, *pair, True) for node, pair in complete_nodes(view, "Sub")]
+    for node, plain, crossed, subtracted in sums:
+        scaled = ((other, s) for other, s in products.get(crossed.handle, ()))
+        for (x, neighbours, backwards), s in ((found, s) for t, s in scaled for found in turned.get(t.handle, ())):
+            c = next((f for y, f in products.get(plain.handle, ()) if y.handle == x.handle), None)
+            if c is not None:
+                found = {"x": x, "c": c, "s": s, "neighbours": neighbours, "halves": halves}
+                yield Match({**found, "backwards": backwards != subtracted}, node)
 
 
 def _full(factor: Ref) -> Shape:
@@ -245,8 +252,10 @@ _OF_PLACES = (
     sample=_draw,
 )
 def recognise_rotary_embedding(m: Match) -> Term:
-    """``x * [c, c] + [-x2, x1] * [s, s] == RotaryEmbedding(x, c, s)`` for the halves ``x1`` and ``x2`` of ``x``."""
-    halves = [m.halves.of(f, m.neighbours) for f in (m.c, m.s)]
+    """``x * [c, c] + [-x2, x1] * [s, s] == RotaryEmbedding(x, c, s)`` for the halves ``x1`` and ``x2`` of ``x``, and by ``-s``
+    for ``[x2, -x1]``."""
+    cosine, sine = (m.halves.of(f, m.neighbours) for f in (m.c, m.s))
+    halves = (cosine, apply("Neg", sine) if m.backwards else sine)
     return embedded(m.x, m.x, (m.c, m.s), halves, **{"interleaved": 1} if m.neighbours else {})
 
 

@@ -9,8 +9,8 @@ from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.movement import runs_forward, taken
 from eqsat.rules.views.parts import Part, parts_by_class
 
-Turned = tuple[Ref, Ref, bool]
-"""A turned value, the value, and whether its pairs are neighbours."""
+Turned = tuple[Ref, Ref, bool, bool]
+"""A turned value, the value, whether its pairs are neighbours, and whether it is turned backwards."""
 
 
 def whole_features(*parts: Iterable[Part]) -> Iterator[tuple[Ref, int]]:
@@ -33,9 +33,9 @@ def pairs_of_features(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:
 def turned_values(view: GroupView) -> Iterator[Turned]:
     """Values that are turned, and those that are turned in half precision and then cast to float32, as ``x`` itself is."""
     wide = by_class((x, node) for node, (x, *_) in complete_nodes(view, "Cast") if _widens(x, node))
-    for turned, x, neighbours in (*turned_halves(view), *turned_pairs(view)):
-        yield turned, x, neighbours
-        yield from ((t, y, neighbours) for t in wide.get(turned.handle, ()) for y in wide.get(x.handle, ()))
+    for turned, x, neighbours, backwards in (*turned_halves(view), *turned_pairs(view)):
+        pairs = [(t, y) for t in wide.get(turned.handle, ()) for y in wide.get(x.handle, ())]
+        yield from ((t, y, neighbours, backwards) for t, y in [(turned, x), *pairs])
 
 
 def _widens(x: Ref, node: Ref) -> bool:
@@ -43,29 +43,38 @@ def _widens(x: Ref, node: Ref) -> bool:
 
 
 def turned_halves(view: GroupView) -> Iterator[Turned]:
-    """``Concat(-x2, x1)`` for the halves of ``x``."""
+    """``Concat(-x2, x1)`` for the halves of ``x``, and backwards ``Concat(x2, -x1)``."""
     parts, negated = parts_by_class(view), _sources(view, "Neg")
     for node, first, second in pairs_of_features(view):
-        for high in negated.get(first.handle, ()):
-            for x, at in whole_features(parts.get(second.handle, ()), parts.get(high.handle, ())):
+        pairs = [(high, second, False) for high in negated.get(first.handle, ())]
+        pairs += [(first, low, True) for low in negated.get(second.handle, ())]
+        for high, low, backwards in pairs:
+            for x, at in whole_features(parts.get(low.handle, ()), parts.get(high.handle, ())):
                 if 2 * at == x.shape[-1]:
-                    yield node, x, False
+                    yield node, x, False, backwards
 
 
 def turned_pairs(view: GroupView) -> Iterator[Turned]:
-    """``Reshape(Concat(-x[1::2], x[0::2]))``, both with an axis of one element behind."""
+    """``Reshape(Concat(-x[1::2], x[0::2]))``, both with an axis of one element behind, and backwards of ``x[1::2], -x[0::2]``."""
     strided, negated, views = _strided(view), _sources(view, "Neg"), _sources(view, "Reshape", "Unsqueeze")
     viewed = by_class((x, node) for node, (x, _) in complete_nodes(view, "Reshape"))
+
+    def every_other(start: int, value: Ref, *, negative: bool) -> dict[int, Ref]:
+        """What ``value`` is every other feature of, negated or not, under a view."""
+        seen = views.get(value.handle, [])
+        if negative:
+            seen = [x for y in seen for x in negated.get(y.handle, ())]
+            seen += [x for y in negated.get(value.handle, ()) for x in views.get(y.handle, ())]
+        return {x.handle: x for y in seen for x, first in strided.get(y.handle, ()) if first == start}
+
     for node, first, second in pairs_of_features(view):
         if not ((first.type.shape or ())[-1:] == (second.type.shape or ())[-1:] == (1,)):
             continue
-        odd = {x.handle for y in views.get(first.handle, ()) for x in negated.get(y.handle, ())}
-        odd |= {x.handle for y in negated.get(first.handle, ()) for x in views.get(y.handle, ())}
-        even = {x.handle for x in views.get(second.handle, ())}
-        wholes = [x for h in sorted(odd) for x, start in strided.get(h, ()) if start == 1]
-        for x in wholes:
-            if any(y.handle == x.handle and not start for h in sorted(even) for y, start in strided.get(h, ())):
-                yield from ((turned, x, True) for turned in viewed.get(node.handle, ()) if turned.type == x.type)
+        for backwards in (False, True):
+            odd = every_other(1, first, negative=not backwards)
+            even = every_other(0, second, negative=backwards) if odd else {}
+            for x in (odd[h] for h in sorted(odd.keys() & even.keys())):
+                yield from ((t, x, True, backwards) for t in viewed.get(node.handle, ()) if t.type == x.type)
 
 
 def _sources(view: GroupView, *ops: str) -> dict[int, list[Ref]]:

@@ -1,14 +1,16 @@
 """Elements written at places: where each is replaced, in order, the new ones are all that is left; along an axis, no Transpose
-is needed.
+is needed; at places side by side, they are a part of the whole.
 
 PyTorch's exporter writes ``x[:, :, 0:, 0:] = y`` as ScatterND at a grid of all positions, and ``x[:, :, i] = y``, as to a cache
-of keys, with the axis moved to the front and back: the whole of ``x`` is transposed twice for the one row that is new.
+of keys, with the axis moved to the front and back: the whole of ``x`` is transposed twice for the one row that is new. A value
+that is put together by ``x[..., :k] = y`` and ``x[..., k:] = z`` becomes a Concat.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, litera
 from eqsat.rules.terms import complete_nodes, transpose
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.rules.views.indices import Indices, Places
+from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.transposes import inverse
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -119,9 +122,21 @@ def _along_axis(d: Sampler) -> dict[str, Any]:
     }
 
 
-equation = Equations(
-    __name__, functions=named(to_front, inverse, places_along, transpose), source="ONNX ScatterND and Transpose"
-)
+def run_of(i: Ref, extent: int) -> range:
+    """The places in a column, if they lie side by side; none otherwise."""
+    places = (i.elements % extent).tolist()
+    run = range(places[0][0], places[0][0] + len(places)) if places else range(0)
+    return run if places == [[place] for place in run] else range(0)
+
+
+def joined_around(y: Term, x: Ref, run: range, axis: int) -> Term:
+    """``y`` between what ``x`` has before and behind a run of places along an axis."""
+    extent: Any = x.shape[axis]
+    before, behind = ([slice_term(x, {axis: r})] if r else [] for r in (range(run.start), range(run.stop, extent)))
+    return apply("Concat", *before, y, *behind, axis=axis) if before or behind else y
+
+
+equation = Equations(__name__, functions=named(inverse, transpose), source="ONNX ScatterND and Transpose")
 equation(
     "scatter_along_axis_instead_of_transposing",
     "Transpose(ScatterND(Transpose(x, perm=p, **f), i, u, reduction='none', **s), perm=q, **b)"
@@ -131,4 +146,32 @@ equation(
     "places are those along it: i.rank == 2 and i.shape[1] == 1",
     "how many are known: all(isinstance(d, int) for d in x.shape[0:p[0]])",
     sample=_along_axis,
+)
+
+
+def _side_by_side(d: Sampler, *, in_front: bool) -> dict[str, Any]:
+    """Rows written along an axis at known places, mostly side by side."""
+    found = _along_axis(d)
+    places = np.sort(found["i"].array, axis=0) if d.chance(0.8) else found["i"].array
+    found["i"] = fixed(places) if d.chance(0.9) else places
+    return found | ({"x": found["x"].transpose(found["f"]["perm"])} if in_front else {})
+
+
+KNOWN = (
+    "along an axis of known extent: i.rank == 2 and isinstance(x.shape[{0}], int)",
+    "at known places side by side: len(run_of(i, x.shape[{0}])) > 0",
+)
+equation(
+    "join_instead_of_scattering",
+    "ScatterND(x, i, u, reduction='none', **s) == joined_around(u, x, run_of(i, x.shape[0]), 0)",
+    *(text.format(0) for text in KNOWN),
+    sample=partial(_side_by_side, in_front=True),
+)
+equation(
+    "join_along_axis_instead_of_scattering",
+    "Transpose(ScatterND(Transpose(x, perm=p, **f), i, u, reduction='none', **s), perm=q, **b)"
+    " == joined_around(transpose(u, q), x, run_of(i, x.shape[p[0]]), p[0])",
+    "the axis is moved to the front and back: q == inverse(p)",
+    *(text.format("p[0]") for text in KNOWN),
+    sample=partial(_side_by_side, in_front=False),
 )

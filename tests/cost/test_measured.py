@@ -531,6 +531,23 @@ def test_convolutions_of_bytes_at_one_place_cost_no_less_than_what_scales_them_o
     assert price("ConvInteger", x, w, *zeros, result="int32") > whole
 
 
+@pytest.mark.parametrize("rows", [16, 21, 50, 64])
+@pytest.mark.parametrize("weights", ["uint8", "int8"])
+def test_quantised_products_of_few_rows_cost_less_than_their_steps(rows: int, weights: str) -> None:
+    def price(*, whole: bool) -> float:
+        b = GraphBuilder()
+        x, w = b.input("x", "uint8", (rows, 256)), b.constant(np.arange(1 << 16).reshape(256, 256) % 100, weights)
+        scale, zero, none = b.constant(np.float32(0.02)), b.constant(np.uint8(128)), b.constant(np.zeros((), weights))
+        if whole:
+            y = b.op("QLinearMatMul", x, scale, zero, w, scale, none, scale, zero)
+        else:
+            product = b.op("Mul", b.op("Cast", b.op("MatMulInteger", x, w, zero, none), to=1), scale)
+            y = b.op("QuantizeLinear", product, scale, zero)
+        return eqsat.optimize(b.finish({"y": y}), verify=False, only_rules=["remove_identity"]).report.cost_before
+
+    assert price(whole=True) < price(whole=False)
+
+
 def test_batched_products_of_a_transposed_first_operand_cost_more() -> None:
     rows, columns, scores = (1, 12, 197, 64), (1, 12, 64, 197), (1, 12, 197, 197)
     op = "com.microsoft::FusedMatMul"

@@ -96,6 +96,17 @@ def test_the_same_extent_has_one_text() -> None:
     assert not differ("n", "m")
 
 
+@pytest.mark.parametrize("number", [127, 128, 200, 8000])
+def test_divisions_by_numbers_one_after_another_are_one(number: int) -> None:
+    """Frames of a sound: a stack of convolutions, and what an exporter makes of the whole."""
+    frames: Dim = "n"
+    for window, stride in ((127, 64), (7, 3), (3, 2)):
+        frames = add(floor_divide(subtract(frames, window), stride), 1)
+    at_once = add(floor_divide(subtract("n", 127), 384), -1)
+    assert frames == at_once == "floordiv(n + 257, 384) - 2"
+    assert evaluate(frames, lambda _: number) == ((((number - 127) // 64 + 1) - 7) // 3 + 1 - 3) // 2 + 1
+
+
 LAST_OF_8 = "min(-8*min(1, max(0, seq - 8)) + seq, 8)"
 """How many elements of 8 come from ``8 - seq`` on, where a negative number counts from the end."""
 

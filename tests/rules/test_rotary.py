@@ -231,11 +231,29 @@ def test_attention_is_found_behind_it() -> None:
     assert left_of(b.finish([b.op("MatMul", b.op("Softmax", s), v)])) == {"RotaryEmbedding": 2, "Attention": 1}
 
 
-def negated_first(b: GraphBuilder) -> Any:
+def backwards(b: GraphBuilder, how: str) -> Any:
+    """The other half negated, or what is turned subtracted."""
     x = b.input("x", "float32", (B, N, S, D))
     low, high = b.op("Split", x, ints(b, D // 2, D // 2), outputs=2, axis=-1)
-    cosine, sine = tables(b)
-    return b.op("Add", b.op("Mul", x, cosine), b.op("Mul", b.op("Concat", high, b.op("Neg", low), axis=-1), sine))
+    if how == "neighbours":
+        high, low = (b.op("Slice", x, ints(b, n), ints(b, D), ints(b, 3), ints(b, 2)) for n in (1, 0))
+    parts = [high, low]
+    negated = int(how != "subtracted")
+    parts[negated] = b.op("Neg", parts[negated])
+    if how == "neighbours":
+        pairs = b.op("Concat", *(b.op("Unsqueeze", part, ints(b, -1)) for part in parts), axis=-1)
+        crossed = b.op("Reshape", pairs, ints(b, B, N, S, D))
+        factors = [b.constant(f(np.repeat(ANGLES, 2, axis=-1))[None, None]) for f in (np.cos, np.sin)]
+    else:
+        crossed, factors = b.op("Concat", *parts, axis=-1), tables(b)
+    sum_of = "Sub" if how == "subtracted" else "Add"
+    return b.op(sum_of, b.op("Mul", x, factors[0]), b.op("Mul", crossed, factors[1]))
+
+
+@pytest.mark.parametrize("how", ["negated", "subtracted", "neighbours"])
+def test_turning_backwards_is_by_negative_sines(how: str) -> None:
+    b = GraphBuilder()
+    assert left_of(b.finish([backwards(b, how)])) == {"RotaryEmbedding": 1}
 
 
 def of_another_value(b: GraphBuilder) -> Any:
@@ -274,7 +292,6 @@ def angles_of_halves(b: GraphBuilder) -> Any:
 
 WRONG = [
     angles_of_halves,
-    negated_first,
     of_another_value,
     other_tables,
     by_head,

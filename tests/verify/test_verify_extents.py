@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -115,6 +116,31 @@ def test_a_mask_that_may_be_longer_than_keys_is_as_long() -> None:
     summed = b.op("Add", b.op("ReduceSum", keys, b.constant([2], "int64"), keepdims=0), row)
     graph = b.finish({"y": summed})
     assert relations_of(graph).complete({"batch": 2, "seq": 5, "past": 3})["total"] == 8
+
+
+def test_a_mask_among_new_tokens_goes_with_one_token_behind_stored_keys() -> None:
+    """It broadcasts to stored and new keys where there is one new token; and the size of a stored head is that of a new one."""
+    b = GraphBuilder()
+    x, past = b.input("x", "float32", ("batch", "seq", 4)), b.input("past", "float32", ("batch", "past", "size"))
+    length = b.op("Shape", x, start=1, end=2)
+    among = b.op("ConstantOfShape", b.op("Concat", length, length, axis=0))
+    all_keys = b.op("Add", length, b.op("Shape", past, start=1, end=2))
+    mask = b.op("Expand", among, b.op("Concat", length, all_keys, axis=0))
+    graph = b.finish({"m": mask, "y": b.op("Concat", past, x, axis=1)})
+    assert relations_of(graph).complete({"batch": 2, "past": 3}) == {"batch": 2, "past": 3, "seq": 1, "size": 4}
+
+
+def test_what_is_filled_with_one_number_is_not_worked_out_where_it_is_large() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("rows", "columns"))
+    graph = b.finish({"y": b.op("ConstantOfShape", b.op("Shape", x))})
+    tracemalloc.start()
+    try:
+        found = sized(graph, {"x": (1 << 12, 1 << 12)})
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert found.type_of(graph.outputs[0]).shape == (1 << 12, 1 << 12)
 
 
 def test_decoding_runs_one_token_many_tokens_and_nothing_stored() -> None:
