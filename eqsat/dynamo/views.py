@@ -43,8 +43,8 @@ def viewed(outputs: Sequence[fx.Node]) -> list[fx.Node]:
 def _source(node: fx.Node) -> fx.Node:
     """The value that a graph computes in whose memory another one lies, by `VIEWS` alone; itself if there is none."""
     place, found = _storage(node), node
-    while node.op.startswith("call") and name_of(node) in VIEWS and isinstance(node.args[0], fx.Node):
-        node = node.args[0]
+    while (owner := _viewed_by(node)) is not None:
+        node = owner
         found = node if is_computed(node) and _storage(node) == place else found
     return found
 
@@ -87,7 +87,15 @@ def is_same(node: Any, owner: fx.Node) -> bool:
 
 def _is_view(node: fx.Node, owner: fx.Node) -> bool:
     while node is not owner:
-        if not node.op.startswith("call") or name_of(node) not in VIEWS or not isinstance(node.args[0], fx.Node):
+        source = _viewed_by(node)
+        if source is None:
             return False
-        node = node.args[0]
+        node = source
     return True
+
+
+def _viewed_by(node: fx.Node) -> fx.Node | None:
+    """The first argument of a node that calls one of `VIEWS`, if it is no keyword."""
+    called = node.op.startswith("call") and name_of(node) in VIEWS and len(node.args) > 0
+    source = node.args[0] if called else None
+    return source if isinstance(source, fx.Node) else None

@@ -254,6 +254,16 @@ def test_outputs_that_are_parts_of_a_value_share_its_memory(compilations: list[b
     assert compilations == [False, True]
 
 
+def test_outputs_may_be_views_of_what_is_named_by_a_keyword(compilations: list[bool]) -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        return torch.unsqueeze(input=y, dim=0) + 1, torch.flatten(input=y + 1)
+
+    x = torch.randn(2, 3)
+    _same(_compiled(function)(x), function(x))
+    assert compilations
+
+
 def test_weights_that_dynamo_puts_into_the_graph_are_constants_too(compilations: list[bool]) -> None:
     from torch._inductor import config
 
