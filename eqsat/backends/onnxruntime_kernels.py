@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from eqsat.ir.graph import Graph
 from eqsat.ir.operator import domain_in_files, split_key
 from eqsat.ir.types import TensorType, Type
 
@@ -62,6 +63,24 @@ def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = Fa
         return True
     kernels = [] if computed_ahead else _kernels().get(operator, [])
     return _fits(signature, [k.constraints for k in kernels] or [{}], _type_strings(types))
+
+
+def without_kernels(graph: Graph) -> list[str]:
+    """What of a graph no CPU kernel computes, each once, as ``Erf of double``.
+
+    What constants alone tell is left out, and so is half precision, for which ONNX Runtime converts types itself."""
+    known = set(graph.constants)
+    found: dict[str, None] = {}
+    for node in graph.nodes:
+        if known.issuperset(v for v in node.inputs if v):
+            known.update(node.outputs)
+            continue
+        types = graph.operand_types(node)
+        half = any(isinstance(t, TensorType) and t.dtype.name == "FLOAT16" for t in types)
+        if not half and not may_run(node.key, types):
+            names = dict.fromkeys(t.dtype.name.lower() for t in types if isinstance(t, TensorType))
+            found[f"{node.key} of {', '.join(names)}"] = None
+    return list(found)
 
 
 @cache

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import SymInt, Tensor, fx
 
-from eqsat.dynamo.captured import Captured, UnsupportedError, read_captured, with_tensors_as_inputs
+from eqsat.dynamo.captured import (
+    Captured,
+    KernelError,
+    NodeError,
+    UnsupportedError,
+    read_captured,
+    with_tensors_as_inputs,
+)
+from eqsat.dynamo.pieces import Pieces, count_apart, cut
 from eqsat.dynamo.program import Settings, compile_captured
 from eqsat.errors import EqsatError, OptionError
 
@@ -59,19 +67,65 @@ def eqsat(
     runs as it is, in Inductor if that is the runtime and else in PyTorch, and a `FallbackWarning` says why.
     """
     settings = Settings.of(options or {}, mode)
-    captured = None
+    graph, held = with_tensors_as_inputs(module)
+    inputs = (*examples, *held)
     try:
-        graph, held = with_tensors_as_inputs(module)
-        inputs = (*examples, *held)
-        captured = read_captured(graph, inputs, len(held))
-        runner = _fastest(captured, settings, [e.node.hint if isinstance(e, SymInt) else e for e in inputs])
+        runner = _compiled(graph, inputs, len(held), settings)
     except OptionError:
         raise
     except Exception as error:  # whatever it is, the graph can still run
-        inductor = settings.runtime_on(captured.device if captured else "cpu") == "inductor"
+        device = next((str(x.device) for x in inputs if isinstance(x, Tensor)), "cpu")
+        inductor = settings.runtime_on(device) == "inductor"
         _warn_of_fallback(module, error, "Inductor" if inductor else "PyTorch")
         return _in_inductor(module, examples) if inductor else module.forward
     return runner if not held else lambda *given: runner(*given, *held)
+
+
+def _compiled(graph: fx.GraphModule, inputs: Sequence[Any], held: int, settings: Settings) -> Run:
+    """What runs a graph, the last ``held`` of whose inputs are tensors that it held itself. Raises whatever is in the way."""
+    captured = read_captured(graph, inputs, held)
+    known = [e.node.hint if isinstance(e, SymInt) else e for e in inputs]
+    try:
+        return _fastest(captured, settings, known)
+    except NodeError as error:
+        if settings.runtime_on(captured.device) == "inductor":  # fuses over all of it
+            raise
+        found = _in_pieces(captured, settings, known, error)
+        if found is None:
+            raise
+        return found
+
+
+def _in_pieces(captured: Captured, settings: Settings, inputs: Sequence[Any], error: NodeError) -> Run | None:
+    """The graph with what is in the way, and others of its kind, in PyTorch, and what lies between them in programs; ``None``
+    where none can be had."""
+    found = cut(captured.module, error.node)
+    if found is None:
+        return None
+    made: list[Run] = []
+
+    def compiled(piece: fx.GraphModule, given: Sequence[Any]) -> Run:
+        try:
+            made.append(_compiled(piece, given, 0, settings))
+        except OptionError:
+            raise
+        except Exception as reason:  # whatever it is, the piece can still run
+            _warn_of_fallback(piece, reason)
+            return piece.forward
+        return made[-1]
+
+    graph = Pieces(*found, compiled).replaced(captured.apart(inputs))
+    if not made:
+        return None
+    count = sum(n.op.startswith("call") for n in captured.module.graph.nodes)
+    away = count_apart(captured.module, error.node)
+    warnings.warn(
+        f"eqsat: of a graph of {count} operators {away} run in PyTorch as they are, {len(made)} pieces between them in programs: "
+        f"{error.node}: {error}",
+        FallbackWarning,
+        stacklevel=4,
+    )
+    return lambda *given: graph(*given)[: captured.returned]
 
 
 def _in_inductor(module: fx.GraphModule, examples: Sequence[Any]) -> Run:
@@ -90,14 +144,21 @@ def _warn_of_fallback(module: fx.GraphModule, error: Exception, place: str = "Py
 def _fastest(captured: Captured, settings: Settings, inputs: Sequence[Any]) -> _Runner:
     """The runner that takes the least time for ``inputs``, of those that the settings ask for and that can be had. Raises what
     `compile_captured` does where none can."""
+    symbolic = any(captured.symbols)
     runners: list[_Runner] = []
     errors: list[tuple[str, Exception]] = []
-    for own in settings.each_on(captured.device, symbolic=any(captured.symbols)):
+    waiting = settings.each_on(captured.device, symbolic=symbolic)
+    for own in waiting:  # grows
         runner = _Runner(captured, own)
         try:
             runner.compile(inputs)
         except OptionError:
             raise
+        except KernelError as error:
+            if (instead := own.instead_on(captured.device, symbolic=symbolic)) is None:
+                errors.append((own.runtime_on(captured.device), error))
+            else:
+                waiting.append(instead)
         except Exception as error:  # whatever it is, the other may run
             errors.append((own.runtime_on(captured.device), error))
         else:
@@ -148,7 +209,7 @@ class _Runner:
         if self._captured.overlaps(inputs):
             error = UnsupportedError("it writes to an input that shares memory with another")
             _warn_of_fallback(self._captured.module, error)
-            return self._captured.module(*inputs)
+            return self._captured.in_pytorch(*inputs)
         weights = [inputs[i] for i in self._captured.weights]
         last, found = self._last, (self._state(weights), self._sizes(inputs))
         # Most calls are like the last one. By identity, as an audit hook, which torch may set, makes ids slow.
@@ -166,7 +227,15 @@ class _Runner:
                 raise
             except Exception:  # the same may work for each size
                 self._symbolic = False
-        return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=False))
+        try:
+            return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=False))
+        except OptionError:
+            raise
+        except Exception:  # the same may work for each value of the numbers
+            if not self._captured.floats:
+                raise
+        self._captured = self._captured.with_floats_fixed()
+        return self.compile(inputs)
 
     def _late(self, inputs: Sequence[Any]) -> Run:
         """The program for inputs that none was made for so far."""
@@ -176,8 +245,8 @@ class _Runner:
                 return self.compile(inputs)
         except Exception as error:  # whatever it is, the graph can still run
             _warn_of_fallback(self._captured.module, error)
-            return self._keep(inputs, self._captured.module.forward)
-        return self._captured.module.forward
+            return self._keep(inputs, self._captured.in_pytorch)
+        return self._captured.in_pytorch
 
     def _keep(self, inputs: Sequence[Any], program: Run) -> Run:
         owners, state, _ = key = self._key(inputs)
@@ -194,7 +263,7 @@ class _Runner:
         return tuple(map(_version, weights)), tuple(map(_address, weights))
 
     def _sizes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        fixed = tuple(inputs[i] for i in self._captured.fixed)
+        fixed = tuple(self._captured.number(inputs, i) for i in self._captured.fixed)
         return fixed if self._symbolic else fixed + tuple(inputs[i].shape for i in self._captured.tensors)
 
     def _read_state_from_inputs(self, inputs: Sequence[Any]) -> None:

@@ -14,11 +14,33 @@ from torch import SymInt, Tensor, fx
 from torch._guards import tracing
 from torch._subclasses import FakeTensorMode
 
-from eqsat.errors import EqsatError, OptionError
+from eqsat.dynamo.views import UnsupportedError, is_computed, is_same, viewed, views_among
+from eqsat.errors import OptionError
 
 
-class UnsupportedError(EqsatError):
-    """A graph that has to run in PyTorch as it is; the message says why."""
+class KernelError(UnsupportedError):
+    """A graph that ONNX Runtime has no kernels for."""
+
+
+class NodeError(UnsupportedError):
+    """A graph that has to run in PyTorch because of one of its nodes, named ``node``."""
+
+    def __init__(self, message: str, node: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+def origin(node: fx.Node) -> str:
+    """Name of the node that one of an exported program was made of, in the graph that was exported."""
+    name, sources = "", node.meta.get("from_node")
+    while sources:
+        name, sources = sources[-1].name, sources[-1].from_node
+    return name
+
+
+def pairs(value: Tensor) -> Tensor:
+    """Complex numbers as pairs of real ones along one more axis, which is how ONNX has them; any other tensor as it is."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 @dataclass(frozen=True)
@@ -28,10 +50,11 @@ class Captured:
     Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``; ``written``: those of the
     tensors that the graph writes to, as to a cache of keys and values. ``sizes``: for each integer that is an extent of a tensor
     the position of that tensor in ``tensors`` and the axis; the others are ``loose``, and those of them that a tensor depends on
-    ``fixed``.
+    ``fixed``. ``floats``: those of the tensors that are numbers of Python, which come in as tensors.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
-    each of these is a view. ``device``: where all its tensors are.
+    each of these is a view; ``returned``: how many of the outputs are returned, the others being what some of those are views of.
+    ``device``: where all its tensors are.
     """
 
     module: fx.GraphModule
@@ -46,6 +69,25 @@ class Captured:
     owners: tuple[fx.Node, ...] = ()
     device: str = "cpu"
     written: tuple[int, ...] = ()
+    floats: tuple[int, ...] = ()
+    returned: int | None = None
+
+    def in_pytorch(self, *inputs: Any) -> Any:
+        """What Dynamo's graph returns, computed by PyTorch."""
+        return self.module(*inputs)[: self.returned]
+
+    def with_floats_fixed(self) -> Captured:
+        """With each value of a number that comes in as a tensor for a program of its own, as functions need it that take none."""
+        kept = [k for k, i in enumerate(self.tensors) if i not in self.floats]
+        return replace(
+            self,
+            tensors=tuple(self.tensors[k] for k in kept),
+            symbols=tuple(self.symbols[k] for k in kept),
+            sizes={i: (kept.index(k), axis) for i, (k, axis) in self.sizes.items()},
+            loose=(*self.loose, *self.floats),
+            fixed=(*self.fixed, *self.floats),
+            floats=(),
+        )
 
     def with_inputs(self, numbers: Sequence[int]) -> Captured:
         """With some of its weights among the tensors that differ from call to call."""
@@ -53,6 +95,10 @@ class Captured:
         return replace(
             self, weights=weights, tensors=(*self.tensors, *numbers), symbols=(*self.symbols, *({} for _ in numbers))
         )
+
+    def number(self, inputs: Sequence[Any], i: int) -> float:
+        """An input that is a number, or stands for one."""
+        return inputs[i].item() if isinstance(inputs[i], Tensor) else int(inputs[i])
 
     def results(self) -> int:
         """How many tensors a program returns: those that the graph computes, then what becomes of those it writes to."""
@@ -137,19 +183,35 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
     Raises `OptionError` for a graph to be trained, `UnsupportedError` for one whose inputs an optimised program cannot take
     or whose outputs share memory with other values and are no plain views of them.
     """
+    output = next(n for n in module.graph.nodes if n.op == "output")
+    count = len(output.args[0])
+    wanted = viewed([n for n in output.args[0] if isinstance(n, fx.Node)])
+    if not wanted:
+        return _sorted(module, examples, held)
+    graph = fx.Graph()
+    copies = dict[fx.Node, fx.Node]()
+    returned = graph.graph_copy(module.graph, copies)
+    graph.output((*returned, *(copies[n] for n in wanted)))  # type: ignore[misc]
+    return replace(_sorted(fx.GraphModule(module, graph), examples, held), returned=count)
+
+
+def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captured:
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     _refuse_training(placeholders, examples)
     devices = sorted({str(e.device) for e in examples if isinstance(e, Tensor)}) or ["cpu"]
     if len(devices) > 1:
         raise UnsupportedError(f"its inputs are on {' and '.join(devices)}")
-    if torch.is_autocast_enabled(torch.device(devices[0]).type):
-        raise UnsupportedError("autocast is on, which converts types as it runs; convert the model instead")
     _warn_of_hidden_changes(examples)
     written = _written(module, examples)
-    weights, tensors, integers = list[int](), list[int](), list[int]()
+    weights, tensors, integers, floats = list[int](), list[int](), list[int](), list[int]()
     for i, example in enumerate(examples):
-        if isinstance(example, Tensor):
-            _check_tensor(placeholders[i].name, example)
+        if isinstance(example, Tensor) and _is_number(placeholders[i], example):
+            known = all(_is_known(n.meta.get("example_value")) for n in placeholders[i].users)
+            integers.extend([i] if known else [])
+            floats.extend([] if known else [i])
+            tensors.extend([] if known else [i])
+        elif isinstance(example, Tensor):
+            _check_tensor(placeholders[i].name, example, written=i in written)
             fixed = i not in written and _is_weight(example, held=i >= len(examples) - held)
             (weights if fixed else tensors).append(i)
         elif isinstance(example, int | SymInt):
@@ -168,11 +230,11 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
                     sizes.setdefault(i, (k, axis))
     changed = [placeholders[i] for i in written]
     returned = next(n for n in module.graph.nodes if n.op == "output").args[0]
-    outputs = tuple(next((x for x in changed if _is_same(n, x)), n) for n in returned)
-    views = _views([*placeholders, *(n for n in module.graph.nodes if n in outputs and _is_computed(n))])
-    computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and _is_computed(n) and n not in views))
+    outputs = tuple(next((x for x in changed if is_same(n, x)), n) for n in returned)
+    shared = views_among([*placeholders, *(n for n in module.graph.nodes if n in outputs and is_computed(n))])
+    computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and is_computed(n) and n not in shared))
     if not computed and not written:
-        raise UnsupportedError("it computes no tensor" + (" but views of its inputs" if views else ""))
+        raise UnsupportedError("it computes no tensor" + (" but views of its inputs" if shared else ""))
     loose = tuple(i for i in integers if i not in sizes)
     return Captured(
         module,
@@ -184,10 +246,22 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
         symbols,
         outputs,
         computed,
-        tuple(views.values()),
+        tuple(shared.values()),
         devices[0],
         written,
+        tuple(floats),
     )
+
+
+def _is_known(value: Any) -> bool:
+    """Whether a number is the same in all calls that Dynamo's guards let through."""
+    return isinstance(value, float) or (isinstance(value, torch.SymFloat) and bool(value.node.expr.is_number))
+
+
+def _is_number(placeholder: fx.Node, value: Tensor) -> bool:
+    """Whether a tensor is a float of Python, as Dynamo hands them to graphs for any value, or, if it guards it, for one."""
+    read = {n.target for n in placeholder.users} == {"item"}
+    return read and value.dtype is torch.float64 and not value.ndim
 
 
 def _refuse_training(placeholders: Sequence[fx.Node], examples: Sequence[Any]) -> None:
@@ -209,11 +283,11 @@ def _warn_of_hidden_changes(examples: Sequence[Any]) -> None:
         )
 
 
-def _check_tensor(name: str, value: Tensor) -> None:
+def _check_tensor(name: str, value: Tensor, *, written: bool) -> None:
     if value.layout is not torch.strided or value.is_quantized:
         raise UnsupportedError(f"its input {name} is no dense tensor, but {value.layout}")
-    if value.dtype.is_complex:
-        raise UnsupportedError(f"its input {name} is of type {value.dtype}, which ONNX has no operators for")
+    if value.is_complex() and written:
+        raise UnsupportedError(f"it writes to its input {name} of type {value.dtype}, which ONNX has no operators for")
 
 
 def _is_weight(value: Tensor, *, held: bool) -> bool:
@@ -253,57 +327,5 @@ def _tensors_depend_on(number: fx.Node) -> bool:
 
 
 def _symbols(value: Tensor) -> dict[int, SymInt]:
-    return {k: extent for k, extent in enumerate(value.shape) if isinstance(extent, SymInt)}
-
-
-def _is_computed(node: fx.Node) -> bool:
-    return node.op != "placeholder" and isinstance(node.meta.get("example_value"), Tensor)
-
-
-VIEWS = (
-    {"chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "getattr", "getitem", "movedim"}
-    | {"narrow", "permute", "reshape", "select", "split", "squeeze", "swapaxes", "t", "to", "transpose", "unbind"}
-    | {"unflatten", "unfold", "unsqueeze", "view", "view_as"}
-)
-"""Functions of torch that write nothing: what they return is a view of their first argument, or a tensor of its own."""
-
-
-def _views(values: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
-    """The values that share memory with one before them -> that one.
-
-    As results of a program they would be copies, and whoever wrote to one would not change the other; so they are to be taken
-    of the other. Raises `UnsupportedError` where they are not computed from it by `VIEWS` alone, or it does not lie in rows, as
-    the results of programs do.
-    """
-    owners: dict[int, fx.Node] = {}
-    views: dict[fx.Node, fx.Node] = {}
-    for node in values:
-        value = node.meta.get("example_value")
-        if not isinstance(value, Tensor):
-            continue
-        owner = owners.setdefault(value.untyped_storage()._cdata, node)
-        if owner is node or node.op == "placeholder":
-            continue
-        rows = owner.op == "placeholder" or owner.meta["example_value"].is_contiguous()
-        if not rows or not _is_view(node, owner):
-            raise UnsupportedError(f"its output {node.name} shares memory with {owner.name}")
-        views[node] = owner
-    return views
-
-
-def _is_same(node: Any, owner: fx.Node) -> bool:
-    """Whether an output is an input under another name, as what a function returns that writes to it."""
-    a, b = (n.meta.get("example_value") if isinstance(n, fx.Node) else None for n in (node, owner))
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dtype is not b.dtype:
-        return False
-    places = [(x.untyped_storage()._cdata, x.storage_offset(), x.shape, x.stride()) for x in (a, b)]
-    return places[0] == places[1]
-
-
-def _is_view(node: fx.Node, owner: fx.Node) -> bool:
-    while node is not owner:
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        if not node.op.startswith("call") or name not in VIEWS or not isinstance(node.args[0], fx.Node):
-            return False
-        node = node.args[0]
-    return True
+    """Those of its extents that are not known after all: Dynamo may have found one to be a number."""
+    return {k: e for k, e in enumerate(value.shape) if isinstance(e, SymInt) and not e.node.expr.is_number}

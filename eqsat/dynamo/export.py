@@ -1,114 +1,97 @@
 """A captured graph as an exported program, its weights bound as constants."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.traceback import preserve_node_meta
 
-from eqsat.dynamo.captured import Captured, UnsupportedError
+from eqsat.dynamo.captured import Captured, NodeError, UnsupportedError, origin, pairs
+from eqsat.dynamo.spelling import Spelling
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.torch_export import exporting
 
 
-class _Exportable(torch.overrides.TorchFunctionMode):
-    """Spells out what torch's exporter has no form for: up to 2.11 it fails at ``isfinite`` of half precision.
+class _Number(float):
+    """A float as graphs of Dynamo's read one, off a tensor."""
 
-    ``unseen_is_zero``: attention of a query that may see nothing, as of padding on the left, is zero in PyTorch; exported, and in
-    ONNX Runtime, it looks at all keys alike.
-    """
-
-    unseen_is_zero = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.isfinite, Tensor.isfinite):
-            (x,) = args
-            return x - x == 0  # infinities and NaN leave NaN
-        if func in (Tensor.index_copy_, Tensor.__setitem__) and not kwargs and (found := _along_axis(func, *args)):
-            return args[0].index_put_(*found)
-        found = func(*args, **kwargs or {})
-        if self.unseen_is_zero and func is torch.nn.functional.scaled_dot_product_attention:
-            given: Mapping[str, Any] = kwargs or {}
-            mask = given.get("attn_mask", args[3] if len(args) > 3 else None)
-            if mask is not None and mask.dtype is torch.bool:
-                return torch.where(mask.any(-1, keepdim=True), found, 0.0)
-        return found
+    def item(self) -> float:
+        return float(self)
 
 
-def _along_axis(function: Any, x: Tensor, *given: Any) -> tuple[Any, Any] | None:
-    """Places along all axes up to one, and values, of ``x.index_copy_(axis, places, values)`` and ``x[:, :, places] = values``;
-    ``None`` for anything else that is assigned.
+class _Tracked(torch.fx.Interpreter):
+    """Knows at which node it failed."""
 
-    The exporter, told of a single axis, moves it to the front, and all of ``x`` with it, as of a cache for the row that is new.
-    """
-    axis: list[int]
-    *axis, index, values = given
-    if function is Tensor.__setitem__:
-        before: list[Any]
-        *before, index = cast(Sequence[Any], index if isinstance(index, tuple) else (index,))
-        axis = [len(before)] if all(isinstance(i, slice) and i == slice(None) for i in before) else []
-    if not axis or not isinstance(index, Tensor) or (index.ndim, index.dtype) != (1, torch.int64):
-        return None
-    if not isinstance(values, Tensor) or values.ndim != x.ndim:
-        return None
-    counted = [torch.arange(extent, device=x.device) for extent in x.shape[: axis[0] % x.ndim]] + [index]
-    shapes = [[-1 if i == k else 1 for i in range(len(counted))] for k in range(len(counted))]
-    return tuple(place.reshape(shape) for place, shape in zip(counted, shapes, strict=True)), values
+    failed: str | None = None
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        try:
+            return super().run_node(n)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        except Exception:
+            self.failed = n.name
+            raise
 
 
 class _Bound(torch.nn.Module):
-    """The captured graph as a module of its tensors alone: weights are its own, extents are read off the tensors, and what it
-    writes to its inputs it returns."""
+    """The captured graph as a module of its tensors alone, complex ones as pairs: weights are its own, extents are read off the
+    tensors, and what it writes to its inputs it returns."""
 
     def __init__(
-        self, captured: Captured, weights: Sequence[Tensor], integers: Mapping[int, int], mode: _Exportable
+        self,
+        captured: Captured,
+        weights: Sequence[Tensor],
+        numbers: Mapping[int, float],
+        complex_inputs: Sequence[int],
+        mode: Spelling,
     ) -> None:
         super().__init__()
         self.mode = mode
         self.captured = captured
         self.graph = captured.module
-        self.integers = integers
+        self.run = _Tracked(self.graph)
+        self.numbers = {i: _Number(n) if isinstance(n, float) else n for i, n in numbers.items()}
+        self.complex_inputs = complex_inputs
         self.kept = [captured.outputs.index(n) for n in captured.computed]
         for i, weight in zip(captured.weights, weights, strict=True):
-            self.register_buffer(f"weight_{i}", weight.detach())
+            self.register_buffer(f"weight_{i}", pairs(weight.detach()))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given: dict[int, Any] = dict(zip(self.captured.tensors, tensors, strict=True))
         given |= {i: given[i].clone() for i in self.captured.written}
         given |= {i: getattr(self, f"weight_{i}") for i in self.captured.weights}
         given |= {i: tensors[k].shape[axis] for i, (k, axis) in self.captured.sizes.items()}
-        given |= self.integers
-        with self.mode:
-            outputs = self.graph(*(given[i] for i in sorted(given)))
-        return (*(outputs[k] for k in self.kept), *(given[i] for i in self.captured.written))
+        given |= {i: torch.view_as_complex(given[i]) for i in self.complex_inputs}
+        given |= self.numbers
+        with self.mode, preserve_node_meta():  # nodes tell what they were made of: see `origin`
+            outputs = self.run.run(*(given[i] for i in sorted(given)))
+        return (*(pairs(outputs[k]) for k in self.kept), *(given[i] for i in self.captured.written))
 
 
 def export_captured(
     captured: Captured,
     weights: Sequence[Tensor],
     tensors: Sequence[Tensor],
-    integers: Mapping[int, int],
+    numbers: Mapping[int, float],
     *,
     symbolic: bool,
     unseen_is_zero: bool = False,
 ) -> torch.export.ExportedProgram:
-    """The graph with ``weights`` and ``integers`` as constants, for the sizes of ``tensors`` or, ``symbolic``, for all that
-    Dynamo's guards let through. ``unseen_is_zero``: see `_Exportable`.
+    """The graph with ``weights`` and ``numbers`` as constants, for the sizes of ``tensors`` or, ``symbolic``, for all that
+    Dynamo's guards let through. ``unseen_is_zero``: see `Spelling`.
 
     Raises `ModelError` where torch cannot export it, `UnsupportedError` where the program would not do all that the graph does,
-    `OptionError` where it drops out at random, as in training.
+    its subclass `NodeError` where one of its nodes is in the way, `OptionError` where it drops out at random, as in training.
     """
-    mode = _Exportable()
+    mode = Spelling()
     mode.unseen_is_zero = unseen_is_zero
+    bound = zip((*captured.weights, *captured.tensors), (*weights, *tensors), strict=True)
+    module = _Bound(captured, weights, numbers, [i for i, t in bound if t.is_complex()], mode)
     shapes = (tuple({k: _dimension(e) for k, e in found.items()} for found in captured.symbols),) if symbolic else None
-    with torch.no_grad(), exporting("captured by Dynamo"):
-        # Torch marks tensors that its own graphs return, and extents that are marked are symbols, whatever is asked for.
-        unmarked = tuple(t.detach() for t in tensors)
-        exported = torch.export.export(
-            _Bound(captured, weights, integers, mode), unmarked, dynamic_shapes=shapes, strict=False
-        )
-        # Only a functional program says what it writes to.
-        functional = exported.run_decompositions({}) if _writes(exported) else exported
+    try:
+        exported, functional = _traced(module, tensors, shapes)
+    except ModelError as error:
+        raise error if module.run.failed is None else NodeError(str(error), module.run.failed) from error
     signature = functional.graph_signature
     written = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
     if written:
@@ -119,6 +102,21 @@ def export_captured(
                 _refuse_chance(node)
                 _name_product_of_bytes(node)
     return exported
+
+
+def _traced(
+    module: _Bound, tensors: Sequence[Tensor], shapes: Any
+) -> tuple[torch.export.ExportedProgram, torch.export.ExportedProgram]:
+    """The module as it is exported, and as a functional program: only that says what it writes to."""
+    with torch.no_grad(), exporting("captured by Dynamo"):
+        # Torch marks tensors that its own graphs return, and extents that are marked are symbols, whatever is asked for.
+        unmarked = tuple(pairs(t.detach()) for t in tensors)
+        exported = torch.export.export(module, unmarked, dynamic_shapes=shapes, strict=False)
+        if torch.is_autocast_enabled(torch.device(module.captured.device).type):
+            exported = exported.run_decompositions(
+                {}
+            )  # which converts types where autocast does; what is exported does not yet
+        return exported, exported.run_decompositions({}) if _writes(exported) else exported
 
 
 def _name_product_of_bytes(node: torch.fx.Node) -> None:
@@ -164,4 +162,4 @@ def _refuse_chance(node: torch.fx.Node) -> None:
             f"backend 'eqsat' is for inference, and {schema.name} is active: call the model's eval() first"
         )
     if not set(_SWITCHES).intersection(names):
-        raise UnsupportedError(f"{schema.name} draws random numbers")
+        raise NodeError(f"{schema.name} draws random numbers", origin(node))

@@ -15,13 +15,15 @@ from torch import Tensor, fx
 from torch._guards import tracing
 
 from eqsat.backends.consumer import newest_opset
+from eqsat.backends.onnxruntime_kernels import without_kernels
 from eqsat.backends.torch_tensors import to_array
-from eqsat.dynamo.captured import Captured, UnsupportedError
+from eqsat.dynamo.captured import Captured, KernelError, NodeError, UnsupportedError, origin, pairs
 from eqsat.dynamo.export import export_captured
 from eqsat.dynamo.running import in_onnxruntime, in_torch
 from eqsat.errors import ModelError, OptionError, choices
 from eqsat.exactness import Exactness
-from eqsat.frontends.torch_export import as_onnx
+from eqsat.frontends import load
+from eqsat.frontends.torch_export import OperatorError, as_onnx
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import optimize
@@ -80,6 +82,12 @@ class Settings:
         several = self.runtime == "fastest" and device == "cpu" and not symbolic
         return [replace(self, runtime=r) for r in ("onnxruntime", "inductor")] if several else [self]
 
+    def instead_on(self, device: str, *, symbolic: bool) -> Settings | None:
+        """What is tried where ONNX Runtime, which nobody asked for, has no kernels for a graph: PyTorch's own."""
+        if self.runtime is not None or device != "cpu":
+            return None
+        return replace(self, runtime="eager" if symbolic else "inductor")
+
     def options_on(self, device: str) -> dict[str, Any]:
         """Those of `eqsat.optimize`, with the form and target that suit the runtime where they are not given, and the newest
         opset where it is PyTorch: no file is written that anything else would have to read."""
@@ -102,22 +110,24 @@ def compile_captured(
     computes for ``inputs`` is compared with what PyTorch does. Raises `EqsatError` where that cannot be done.
     """
     weights = [inputs[i] for i in captured.weights]
-    tensors = [inputs[i] for i in captured.tensors]
-    integers = {i: int(inputs[i]) for i in captured.loose}
-    model = _exported(captured, (weights, tensors, integers), settings, symbolic=symbolic)
+    tensors: list[Tensor] = [inputs[i] for i in captured.tensors]
+    numbers = {i: captured.number(inputs, i) for i in captured.loose}
+    model = _exported(captured, (weights, tensors, numbers), settings, symbolic=symbolic)
     if not isinstance(model, onnx.ModelProto):
         raise UnsupportedError("its weights do not fit into a message of 2 GiB")
     if captured.device != "cpu" and settings.runtime == "onnxruntime":
         raise UnsupportedError(f"its inputs are on {captured.device}, and ONNX Runtime runs on the CPU here")
+    if settings.runtime_on(captured.device) == "onnxruntime":
+        _check_kernels(model)
     options = settings.options_on(captured.device)
     names = [v.name for v in model.graph.input]
     if (len(names), len(model.graph.output)) != (len(tensors), captured.results()):
         raise UnsupportedError("its export has other inputs or outputs")
-    feeds = {name: to_array(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    feeds = {name: to_array(pairs(tensor)) for name, tensor in zip(names, tensors, strict=True)}
     result = optimize(model, **options, feeds=None if symbolic else [feeds])
     if symbolic and result.report.verification.get("verdict") == "not run":
         result = optimize(model, **options, feeds=[feeds])
-    run = _function(captured, result, settings, tensors)
+    run = _function(captured, result, settings, [*map(pairs, tensors)])
     if result.report.verification:
         with torch.no_grad():
             moved = cache(partial(_moved_by_rounding, result.original, feeds))
@@ -127,15 +137,31 @@ def compile_captured(
     return run
 
 
+_SPARSE_IN_KERNELS = {onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
+"""Element types that ONNX Runtime has many operators without a kernel for."""
+
+
+def _check_kernels(model: onnx.ModelProto) -> None:
+    """Raises `KernelError` before anything is optimised that cannot run."""
+    graph = model.graph
+    types = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    if not types.isdisjoint(_SPARSE_IN_KERNELS) and (missing := without_kernels(load(model))):
+        raise KernelError(f"ONNX Runtime has no kernels on the CPU for {'; '.join(missing[:3])}")
+
+
 def _exported(captured: Captured, inputs: tuple[Any, Any, Any], settings: Settings, *, symbolic: bool) -> Any:
-    """The graph as an ONNX model. Torch cannot export every attention as an operator: not that of heads that share one key."""
+    """The graph as an ONNX model. Torch cannot export every attention as an operator: not that of heads that share one key.
+    Raises `NodeError` where one of its nodes is in the way."""
     with tracing(None):  # this is no part of what Dynamo traces
         in_pytorch = settings.runtime_on(captured.device) != "onnxruntime"
         program = export_captured(captured, *inputs, symbolic=symbolic, unseen_is_zero=not in_pytorch)
         if in_pytorch:
             with suppress(ModelError):
                 return as_onnx(program, opset=OPSET_OF_ATTENTION)
-        return as_onnx(program)
+        try:
+            return as_onnx(program)
+        except OperatorError as error:
+            raise NodeError(str(error), origin(error.node)) from error
 
 
 def _function(
@@ -151,10 +177,12 @@ def _function(
         compute = in_torch(graph, written, captured.device, tensors if runtime == "inductor" else None, settings.mode)
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
     rest = captured.rest()
+    complex_nodes = [n for n in captured.computed if n.meta["example_value"].is_complex()]
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        found = compute([inputs[i] for i in captured.tensors])
+        found = compute([pairs(inputs[i]) for i in captured.tensors])
         known: dict[Any, Any] = dict(zip(captured.computed, found, strict=False))
+        known.update((node, torch.view_as_complex(known[node].contiguous())) for node in complex_nodes)
         for i, value in zip(captured.written, found[len(captured.computed) :], strict=True):
             if value is not inputs[i]:
                 inputs[i].copy_(value)
@@ -163,7 +191,7 @@ def _function(
             known.update(zip(rest.nodes, rest.module(*owners, *inputs), strict=True))
         return tuple(
             value if not isinstance(value, fx.Node) else inputs[numbers[value]] if value in numbers else known[value]
-            for value in captured.outputs
+            for value in captured.outputs[: captured.returned]
         )
 
     return run
@@ -171,7 +199,7 @@ def _function(
 
 def _check_type(node: fx.Node, found: str) -> None:
     """Raises `UnsupportedError` where an output would have another element type than in PyTorch."""
-    expected = str(node.meta["example_value"].dtype).removeprefix("torch.")
+    expected = str(pairs(node.meta["example_value"]).dtype).removeprefix("torch.")
     if found.partition("[")[0] != expected:
         raise UnsupportedError(f"its output {node.name} would be {found} instead of {expected}")
 
@@ -202,7 +230,8 @@ def _compare(
 ) -> None:
     """Raises `UnsupportedError` where floats differ by more than `_FAR` and than roundings move them, as where a quantised value
     lies between two integers: an error of the export, or of the runtime's rewrites. ``moved`` says how far that is."""
-    for number, (name, a, b) in enumerate(zip(captured.names(), expected, found, strict=True)):
+    computed: Any = zip(captured.names(), map(pairs, expected), map(pairs, found), strict=True)
+    for number, (name, a, b) in enumerate(computed):
         if a.shape != b.shape:
             raise UnsupportedError(f"its output {name} is of shape {tuple(b.shape)} instead of {tuple(a.shape)}")
         finite = torch.isfinite(a)

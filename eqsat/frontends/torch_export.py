@@ -12,6 +12,7 @@ import io
 import logging
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -72,29 +73,18 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     import torch
     from onnxscript.optimizer import fold_constants  # pyright: ignore[reportUnknownVariableType]
 
+    from eqsat.frontends.torch_operators import translation_table
+
     types = {str(getattr(v, "dtype", "")) for v in values}
     half = not types.isdisjoint({"torch.bfloat16", "torch.float16"})
     opset = max(opset or 0, 22) if "torch.bfloat16" in types else opset
     given = {"opset_version": opset, **({"optimize": False} if half else {}), **options}
     program = torch.onnx.export(
-        source, *arguments, dynamo=True, verbose=False, custom_translation_table=_further_operators(), **given
+        source, *arguments, dynamo=True, verbose=False, custom_translation_table=translation_table(), **given
     )
     if half:
         fold_constants(program.model, onnx_shape_inference=True)
     return program
-
-
-def _further_operators() -> dict[Any, Any]:
-    """What the exporter (of torch 2.14) has no form for: the product of bytes in which torchao's dynamic quantisation ends."""
-    import onnxscript
-    import torch
-
-    operators: Any = vars(onnxscript)["opset18"]
-
-    def multiply_integers(a: Any, b: Any) -> Any:
-        return operators.MatMulInteger(a, b)
-
-    return {torch.ops.aten._int_mm.default: multiply_integers}
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
@@ -180,6 +170,31 @@ def exporting(name: str) -> Generator[None]:
         except ModelError:
             raise
         except Exception as error:  # the exporters' errors have no common base
-            cause = error.__cause__ or error
-            said = " ".join(str(cause).split())[:400]
-            raise ModelError(f"module {name}: torch cannot export it: {type(cause).__name__}: {said}") from error
+            cause = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            said = (
+                f"module {name}: torch cannot export it: {type(cause).__name__}: {' '.join(str(cause).split())[:400]}"
+            )
+            node = _node_of(error)
+            raise (ModelError(said) if node is None else OperatorError(said, node)) from error
+
+
+class OperatorError(ModelError):
+    """A node of an exported program that has no form in ONNX."""
+
+    def __init__(self, message: str, node: Any) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+def _node_of(error: BaseException | None) -> Any:
+    """The node that an exporter failed at. Its errors hold no more of it than its text, but what they were raised in does."""
+    from torch.fx import Node
+
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if isinstance(node := frame.f_locals.get("node"), Node) and node.op == "call_function":
+                return node
+        error = error.__cause__
+    return None
