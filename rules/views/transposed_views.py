@@ -85,19 +85,26 @@ def moved_view(x: Ref, view: Ref, last: Sequence[int], order: tuple[Sequence[int
 
 
 def runs_of_axes(view: Ref, perm: Sequence[int], root: Ref) -> list[list[int]]:
-    """The axes of ``view`` in order, those together that are so behind the permutation, too, unless ``root`` has them like that;
-    axes of extent 1 left out."""
+    """The axes of ``view`` in order, those together that are so behind the permutation, too, unless ``root`` has them like that
+    or they stay in front, as batches do; axes of extent 1 left out."""
     moving = [p for p in perm if view.shape[p] != 1]
     axes, behind = sorted(moving), {axis: i for i, axis in enumerate(moving)}
     if tuple(view.shape[axis] for axis in moving) == root.shape:
         return [[axis] for axis in axes]
     found: list[list[int]] = []
+    front = next((i for i, axis in enumerate(axes) if behind[axis] != i), len(axes))
     for i, axis in enumerate(axes):
-        if i and behind[axis] == behind[axes[i - 1]] + 1:
+        if i > front and behind[axis] == behind[axes[i - 1]] + 1:
             found[-1].append(axis)
         else:
             found.append([axis])
     return found
+
+
+def has_fewer_runs(view: Ref, perm: Sequence[int], root: Ref, single: int) -> bool:
+    """Whether there are fewer runs than axes of ``view``, of which those of extent 1 count where ``single`` is 1."""
+    moving = view.rank if single else sum(extent != 1 for extent in view.shape)
+    return len(runs_of_axes(view, perm, root)) < moving
 
 
 def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, range]:
@@ -123,22 +130,24 @@ equation(
 
 
 def _transposed_between_views(view: GroupView) -> Iterator[Match]:
-    """Each view of a transposed view of another value."""
-    views = [(node, x) for node, (x, *_) in complete_nodes(view, *operators_with(is_view))]
-    before = by_class(views)
-    behind = by_class((x, node) for node, x in views)
-    for node, v, perm in transposes(view):
-        for x in before.get(v.handle, ()) if not node.is_constant else ():
-            for root in behind.get(node.handle, ()):
-                yield Match({"x": x, "v": v, "perm": perm}, root)
+    """Each view of a transposed view of another value; ``single``: these views add and remove axes of extent 1. Elsewhere such
+    axes stay, as a batch of one beside heads does: without them every layer would have all its views once more."""
+    every = operators_with(is_view)
+    for ops, last, single in ((every, every, 0), (("Unsqueeze",), ("Squeeze",), 1)):
+        before = by_class((node, x) for node, (x, *_) in complete_nodes(view, *ops))
+        behind = by_class((x, node) for node, (x, *_) in complete_nodes(view, *last))
+        for node, v, perm in transposes(view):
+            for x in before.get(v.handle, ()) if not node.is_constant else ():
+                for root in behind.get(node.handle, ()):
+                    yield Match({"x": x, "v": v, "perm": perm, "single": single}, root)
 
 
 @group_rule(
     find=_transposed_between_views,
     where=stated(
-        "v perm root",
-        worthwhile("some axes move together, or are of extent 1: len(runs_of_axes(v, perm, root)) < v.rank"),
-        functions=named(runs_of_axes),
+        "v perm root single",
+        worthwhile("some axes move together, or are of extent 1: has_fewer_runs(v, perm, root, single)"),
+        functions=named(has_fewer_runs),
     ),
     exactness=Exactness.EXACT,
     source=SOURCE,
