@@ -115,7 +115,7 @@ def _traced(
         if torch.is_autocast_enabled(torch.device(module.captured.device).type):
             exported = exported.run_decompositions(
                 {}
-            )  # which converts types where autocast does; what is exported does not yet
+            )  # converts types where autocast does; what is exported does not yet
         return exported, exported.run_decompositions({}) if _writes(exported) else exported
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -36,16 +36,16 @@ def cut(module: fx.GraphModule, name: str) -> tuple[fx.GraphModule, list[str]] |
     places: dict[fx.Node, tuple[int, bool]] = {}
     last = 0, False
     for node in (n for n in nodes.values() if n.op.startswith("call")):
-        if (
-            name_of(node) == "getitem" and (found := places.get(node.args[0])) is not None
-        ):  # of several results: with them
-            places[node] = found
+        if name_of(node) == "getitem" and (found := places.get(node.args[0])) is not None:
+            places[node] = found  # of several results: with them
             continue
         apart = _kind(node) == kind
         last = places[node] = last if last[1] == apart else (last[0] + 1, apart)
-    pieces: Any = split_module(
-        module, module, lambda node: places[cast(Any, node)][0], keep_original_order=True, tuple_return=True
-    )
+
+    def piece_of(node: fx.Node) -> int:
+        return places[node][0]
+
+    pieces = split_module(module, module, piece_of, keep_original_order=True, tuple_return=True)
     apart = {f"submod_{number}" for number, away in places.values() if away}
     worth: list[str] = [n for n, piece in pieces.named_children() if n not in apart and _size(piece) >= LEAST_OPERATORS]
     return (pieces, worth) if worth else None

@@ -56,6 +56,8 @@ def _shared(d: Sampler) -> Instance:
     if cached:
         operands += [tame(d, batch, groups, before, n) for n in (size, width)]
     values = [None if o is None else drawing.value(o) for o in operands]
+    if values[3] is not None and d.chance(0.3):
+        values[3] = _shifted(d, drawing, batch, heads, new, keys + before * cached)
     while values[-1] is None:
         values.pop()
     attributes |= {"softcap": 2.0} if defect == "softcap" else {"scale": 0.25} if d.chance() else {}

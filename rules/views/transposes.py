@@ -184,7 +184,7 @@ def _undone_across_products(view: GroupView) -> Iterator[Match]:
 
 
 def _applies(term: Term, op: str) -> bool:
-    return isinstance(term, Apply) and (term.op == op or any(_applies(x, op) for x in term.args if x is not None))
+    return isinstance(term, Apply) and (term.op == op or any(_applies(x, op) for x in term.args))
 
 
 @group_rule(

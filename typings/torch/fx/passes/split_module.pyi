@@ -1,0 +1,3 @@
+from typing import Any
+
+def split_module(*arguments: Any, **options: Any) -> Any: ...

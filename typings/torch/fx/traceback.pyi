@@ -1,0 +1,3 @@
+from contextlib import AbstractContextManager
+
+def preserve_node_meta() -> AbstractContextManager[None]: ...
