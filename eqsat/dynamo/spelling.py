@@ -103,13 +103,13 @@ def _attention(
     if mask is not None:
         seen = ~mask.to(torch.bool)
         seen = seen[:, None, None, :] if mask_type == 1 else seen
-    if not need_weights:
-        found = F.scaled_dot_product_attention(q, k, v, seen)
-        return F.linear(found.transpose(1, 2).flatten(2), weight, bias), None
-    scores = q @ k.transpose(-1, -2) / (width // heads) ** 0.5
-    shares = (scores if seen is None else scores.masked_fill(~seen, -torch.inf)).softmax(-1)
-    result = F.linear((shares @ v).transpose(1, 2).flatten(2), weight, bias)
-    return result, shares.mean(1) if average_attn_weights else shares
+    shares = None
+    if need_weights:
+        scores = q @ k.transpose(-1, -2) / (width // heads) ** 0.5
+        shares = (scores if seen is None else scores.masked_fill(~seen, -torch.inf)).softmax(-1)
+    found = F.scaled_dot_product_attention(q, k, v, seen) if shares is None else shares @ v
+    result = F.linear(found.transpose(1, 2).flatten(2), weight, bias)
+    return result, shares.mean(1) if shares is not None and average_attn_weights else shares
 
 
 def _encoder_layer(

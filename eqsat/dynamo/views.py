@@ -63,10 +63,9 @@ def views_among(values: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
     owners: dict[int, fx.Node] = {}
     views: dict[fx.Node, fx.Node] = {}
     for node in values:
-        value = node.meta.get("example_value")
-        if not isinstance(value, Tensor):
+        if not isinstance(node.meta.get("example_value"), Tensor):
             continue
-        owner = owners.setdefault(value.untyped_storage()._cdata, node)
+        owner = owners.setdefault(_storage(node), node)
         if owner is node or node.op == "placeholder":
             continue
         rows = owner.op == "placeholder" or owner.meta["example_value"].is_contiguous()

@@ -66,7 +66,7 @@ def _draw(d: Sampler, *, products: bool) -> Instance:
 
 
 ALL = stated(
-    "whole axis found place inputs",
+    "whole axis found",
     worthwhile("every element is used, of several: len(found) == whole.shape[axis] and len(found) > 1"),
 )
 
