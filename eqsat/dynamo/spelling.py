@@ -12,7 +12,7 @@ class Spelling(torch.overrides.TorchFunctionMode):
     """Replaces functions while a graph is exported.
 
     ``unseen_is_zero``: attention of a query that may see nothing, as of padding on the left, is zero in PyTorch; exported, and in
-    ONNX Runtime, it looks at all keys alike.
+    ONNX Runtime, it looks at all keys alike, which is finite, so that a factor makes it zero.
     """
 
     unseen_is_zero = False
@@ -34,7 +34,7 @@ class Spelling(torch.overrides.TorchFunctionMode):
         if self.unseen_is_zero and func is F.scaled_dot_product_attention:
             mask = given.get("attn_mask", args[3] if len(args) > 3 else None)
             if mask is not None and mask.dtype is torch.bool:
-                return torch.where(mask.any(-1, keepdim=True), found, 0.0)
+                return found * mask.any(-1, keepdim=True).to(found.dtype)
         return found
 
 

@@ -1,6 +1,7 @@
 """Reductions in one form: the reduced axes kept, a mean as a mean."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -8,11 +9,13 @@ import ml_dtypes
 from eqsat.conditions import constant, every_element, floating, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import operators_with
+from eqsat.ir.extents import at_least
+from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Ref
+from eqsat.rewrite import Ref, for_each_operator
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import int64s
+from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.transposes import reduces
 from eqsat.samples import Sampler, fixed
 
@@ -27,6 +30,11 @@ def count(node: Ref, axes: Ref | None, x: Ref) -> float:
     """The number of elements that are reduced to one; NaN if it is not known."""
     extents = [x.shape[a] for a in axes_of(node, axes, x)]
     return math.prod(d if isinstance(d, int) else math.nan for d in extents)
+
+
+def keeps_some(x: Ref, many: Ref, axes: Iterable[int]) -> bool:
+    """Whether nothing of ``x`` is left out where it is repeated along ``axes``."""
+    return all(many.shape[i] == x.shape[i] or at_least(many.shape[i], 1) for i in axes)
 
 
 def is_reciprocal(c: Ref, number: float) -> bool:
@@ -50,7 +58,7 @@ def _axes(d: Sampler, rank: int) -> list[int]:
     return chosen or [d.integer(-rank, rank - 1)]
 
 
-equation = Equations(__name__, functions=named(axes_of))
+equation = Equations(__name__, functions=named(axes_of, repeated))
 reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
 for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
     for view, suffix, sample in (("Reshape", "", _kept), ("Unsqueeze", "_put_back", None)):
@@ -62,6 +70,33 @@ for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
             source="ONNX reductions",
             sample=sample,
         )
+
+
+def _picks(op: Operator) -> bool:
+    """Whether a reduction is one of the elements: the largest, the least."""
+    return reduces(op) and bool(op.traits.sources)
+
+
+def _expanded(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4, ones=0.5))
+    shape = [2] * d.chance(0.3) + [d.integer(0, 3) if n == 1 else n for n in x.shape]
+    return {"x": x, "s": fixed(shape, "int64"), "a": fixed(_axes(d, len(shape)), "int64"), "r": {"keepdims": 1}}
+
+
+@for_each_operator(_picks)
+def _of_repeated(op: str) -> None:
+    """Which queries may see any key, of a mask that is the same for all queries."""
+    equation(
+        f"{op.lower()}_before_expand",
+        f"{op}((n := Expand(x, s)), *a, **r) == repeated({op}(x, a, keepdims=1, **r), kept_shape(r, a, x), root.shape, root)",
+        worthwhile("the reduced axes are kept: r.attr('keepdims', 1)"),
+        "elements are repeated: x.rank == n.rank",
+        "along the reduced axes once or more: keeps_some(x, n, axes_of(r, a, n))",
+        source="the largest of equal elements is each of them",
+        sample=_expanded,
+    )
+
+
 _low, _high = "ReduceMin(x, *a, **low)", "(high := ReduceMax(x, *a, keepdims=q))"
 _not_empty = "none of them is empty: count(high, a, x) >= 1"
 for name, left, where in (

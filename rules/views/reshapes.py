@@ -5,21 +5,24 @@ as soon as the types determine it. Symbolic extents stay: 0 copies the extent of
 Both only where the program has the same -1: ONNX cannot tell what that is where a copied extent turns out to be 0.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from itertools import product, takewhile
 from typing import Any
 
 import numpy as np
 
 from eqsat.conditions import constant, same_type, worthwhile
-from eqsat.equations import Equations, form, named, stated
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, group_rule
 from eqsat.rules.terms import add, by_class, complete_nodes, reshape
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
-from eqsat.rules.views.transposes import is_unary
-from eqsat.samples import Sampler, fixed
+from eqsat.rules.views.transposes import is_elementwise
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
@@ -82,28 +85,61 @@ equation(
 )
 
 
+def beside(value: Ref, x: Ref, y: Ref) -> tuple[Dim, ...] | None:
+    """The shape of an operand beside ``x`` that is, beside its view ``y``, a single number or lies along leading axes of both."""
+    if all(d == 1 for d in value.shape):
+        return tuple(value.shape) if value.rank <= x.rank else ()
+    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(x.shape, y.shape, strict=False)))
+    shape = (1,) * (y.rank - value.rank) + tuple(value.shape)
+    return (*shape[:alike], *[1] * (x.rank - alike)) if set(shape[alike:]) <= {1} and len(shape) == y.rank else None
+
+
 def _viewed_back(view: GroupView) -> Iterator[Match]:
-    """Views of a function of each element of a view."""
+    """Views of an elementwise operator with an operand that is a view."""
     views = [(node, x) for node, (x, *_) in complete_nodes(view, *operators_with(is_view))]
     before = by_class(views)
     behind = by_class((x, node) for node, x in views)
-    for op in operators_with(is_unary) if before else ():
-        for f, (y, *numbers) in view.nodes(op):
-            for x in before.get(y.handle, ()) if y is not None else ():
-                for node in behind.get(f.handle, ()):
-                    yield Match({"x": x, "f": f, "op": op, "numbers": tuple(numbers)}, node)
+    functions = ((op, f, inputs) for op in operators_with(is_elementwise) if before for f, inputs in view.nodes(op))
+    for op, f, inputs in (found for found in functions if found[1].handle in behind):
+        for y in (y for y in inputs if y is not None and y.handle in before):
+            others = [o for o in inputs if o is not None and o is not y]
+            for x, node in product(before[y.handle], behind[f.handle]):
+                yield Match({"x": x, "y": y, "f": f, "op": op, "inputs": inputs, "others": others}, node)
+
+
+def _draw_viewed(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, *last = d.extents(3)
+    narrow, wide = (rows, math.prod(last)), (rows, *last)
+    x = drawing.value(d.floats(narrow), {rows} if d.chance(0.3) else ())
+    y = drawing.op("Reshape", x, fixed((-1, *last), "int64"))
+    if d.chance(0.3):
+        made = drawing.op(d.choose(("Relu", "Neg")), y)
+    else:
+        other = d.choose((d.broadcast_of(wide), (rows, 1, 1), (1,) * d.integer(0, 4)))
+        made = drawing.op(d.choose(("Mul", "Sub")), *(y, drawing.value(d.floats(other)))[:: d.choose((1, -1))])
+    back = d.choose((narrow,) * 4 + (narrow[::-1],))
+    return drawing.finish(drawing.op("Reshape", made, fixed((-1, back[1]), "int64")))
 
 
 @group_rule(
     find=_viewed_back,
-    where=stated("x root", "the shape is that of before: x.shape == root.shape"),
+    where=stated(
+        "x y others root",
+        "the shape is that of before: x.shape == root.shape",
+        "what is beside lies along leading axes of both: all(beside(o, x, y) is not None for o in others)",
+        functions=named(beside),
+    ),
     exactness=Exactness.EXACT,
     source="each element by itself",
-    forms=[form("Squeeze(Relu(Unsqueeze(x, s)), t)"), form("Reshape(Neg(Reshape(x, s)), t)")],
+    sample=_draw_viewed,
 )
 def cancel_views_around_function(m: Match) -> Term:
-    """``Reshape(f(Reshape(x)), shape of x) == f(x)`` for a function of each element."""
-    return Apply(m.op, (m.x, *m.numbers), m.f.attributes)
+    """``Reshape(f(Reshape(x), c)) == f(x, c')`` for a function of each element and of single numbers, or of numbers along leading
+    axes that the views leave as they are, where the shape is that of before."""
+    shapes = {o.handle: beside(o, m.x, m.y) for o in m.others}
+    inside = [m.x if o is m.y else o and viewed(o, o.shape, shapes[o.handle], o) for o in m.inputs]
+    return Apply(m.op, tuple(inside), m.f.attributes)
 
 
 equation("cancel_squeeze_of_unsqueeze", "Squeeze(Unsqueeze(x, s), *a) == x", same_type("x"))

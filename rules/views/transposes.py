@@ -5,6 +5,7 @@ operators between a Transpose and those that undo it are rebuilt at once.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -38,6 +39,10 @@ def is_elementwise(op: Operator) -> bool:
     return is_unary(op) or is_broadcasting(op)
 
 
+def _attends(op: Operator) -> bool:
+    return op.traits.structure == "attention"
+
+
 _SIZE_LIMIT = 32
 """Operators between transposes that are rebuilt at most."""
 
@@ -54,6 +59,7 @@ class Transposer:
         ops = (*operators_with(is_elementwise), "Pad", *more) if self.sources else ()
         self.regions = nodes_by_class(view, ops)
         self.parts = parts_by_class(view) if self.sources else {}
+        self.attention = {node.handle for op in operators_with(_attends) for node, _ in view.nodes(op)}
         self._found: dict[tuple[int, Permutation], Found | None] = {}
         self._permutations: dict[int, Permutation | None] = {}
 
@@ -71,13 +77,16 @@ class Transposer:
         for x, inner in self.sources.get(value.handle, ()):
             if all(inner[p] == i for i, p in enumerate(perm)):
                 return x, 0
+        if value.handle in self.attention and perm == (0, 2, 1, 3):
+            return transpose(value, perm), 1  # heads in rows, as kernels write them
         return self.inside(value, perm) or _viewed(value, perm)
 
     def inside(self, value: Ref, perm: Permutation) -> Found | None:
         """The transpose of what an operator of the region computes, or of a part of it."""
         rebuilt = (self.rebuilt(node, perm) for node in self.regions.get(value.handle, ()))
         parts = (self._part(part, perm) for part in self.parts.get(value.handle, ()))
-        return next((found for found in (*rebuilt, *parts) if found is not None), None)
+        found = [each for each in (*rebuilt, *parts) if each is not None]
+        return min(found, key=itemgetter(1), default=None)
 
     def _part(self, part: Part, perm: Permutation) -> Found | None:
         found = self.transposed(part.whole, perm)
@@ -145,10 +154,10 @@ class Transposer:
         rank = len(perm)
         if operand.type.shape is None or operand.rank > rank:
             return None
-        if operand.rank == rank:
-            return self.transposed(operand, perm)
         if all(d == 1 for d in operand.shape):
             return operand, 0
+        if operand.rank == rank:
+            return self.transposed(operand, perm)
         if not operand.is_constant:
             return None
         filled = reshape(operand, (1,) * (rank - operand.rank) + operand.static_shape)

@@ -52,7 +52,7 @@ _STORES = (1, 2)
 
 def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V, and
-    putting what is stored before K and V; also the two, heads apart."""
+    putting what is stored before K and V; also the two, heads apart, as they may be given: (batch, heads, sequence, size)."""
     only_attributes("MultiHeadAttention", attributes, "num_heads", "scale", "unidirectional")
     given: list[str | None] = [*inputs, *([None] * 8)][:8]
     stored = given[6:]
@@ -60,7 +60,13 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
     if any(inputs[8:]) or given[4] or not unpacked or attributes.get("unidirectional", 0):
         raise ShapeError("MultiHeadAttention: packed, padded or causal values are not covered by the definition")
     heads: Any = attributes["num_heads"]
-    widths = [_extent(b, "MultiHeadAttention", v, 2, 3) for v in given[:3]]
+    apart = _rank(b, given[1]) == 4
+    if apart and (given[3] or stored[0] or any(_extent(b, "MultiHeadAttention", v, 1, 4) != heads for v in given[1:3])):
+        raise ShapeError(
+            f"MultiHeadAttention: keys and values of four axes are those of {heads} heads, neither biased nor stored"
+        )
+    sizes = [heads * _extent(b, "MultiHeadAttention", v, 3, 4) for v in given[1:3] if apart]
+    widths = [_extent(b, "MultiHeadAttention", v, 2, 3) for v in (given[:1] if apart else given[:3])] + sizes
     if widths[0] != widths[1] or any(w % heads for w in widths):
         raise ShapeError(f"MultiHeadAttention: widths {widths} do not split into {heads} heads")
     operands: list[str] = []
@@ -70,7 +76,7 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
             bounds = [b.constant([at], "int64") for at in (start, start + width, 0)]
             value = b.op("Add", value, b.op("Slice", given[3], *bounds))
             start += width
-        operands.append(heads_apart(b, value or "", heads, width))
+        operands.append(value or "" if apart and operands else heads_apart(b, value or "", heads, width))
     if stored[0]:
         operands[1:] = [b.op("Concat", past, new, axis=2) for past, new in zip(stored, operands[1:], strict=True)]
     scores = scaled_scores(b, attributes, operands[0], operands[1], widths[0] // heads)
