@@ -144,12 +144,10 @@ _QUANTISED_PRODUCTS = (
     "multiply_integers",
     "multiply_integers_and_add",
     "multiply_integers_and_rows_of_bias",
-    "multiply_integers_with_bias",
-    "multiply_integers_with_rows_of_bias",
 )
 _PRODUCTS = (*_QUANTISED_PRODUCTS, "convolve_integers_to_float", "multiply_integers_to_float")
-_IN_UNITS = ("convolve_integers", "multiply_integers_and_add", "multiply_integers_with_bias")
-_IN_ROWS = ("multiply_integers_and_rows_of_bias", "multiply_integers_with_rows_of_bias")
+_IN_UNITS = ("convolve_integers", "multiply_integers_and_add")
+_IN_ROWS = ("multiply_integers_and_rows_of_bias",)
 
 BOUNDS: frozenset[tuple[str, str]] = frozenset(
     {
@@ -181,7 +179,6 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
         ("move_dequantize_behind_topk", "q of 8 bits"),
         ("drop_small_addend_before_quantize", "floats that hold the integers"),
         ("multiply_integers_and_add", "one scale of the result"),
-        ("multiply_integers_with_bias", "one scale of the result"),
         ("merge_matmuls_of_one_matrix", "of no vectors"),
         ("multiply_and_add_rows_in_place", "the weights are a matrix"),
         ("multiply_rows_in_place", "the weights are a matrix"),

@@ -128,18 +128,13 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "absolute values and squares do not see a sign",
-        "remove_sign_below_abs|keep_axes_of_reduce(l1|l2|sumsquare)(_put_back)?",
+        "remove_sign_below_abs|keep_axes_of_reduce(l1|l2|sumsquare)",
         "sign: operand negated at 0",
     ),
     (
         "a bound of a Clip of one element may be its result",
         "expand_before_functions|round_before_clip",
         r"variable: operand replaced by (f|low) at [012](\.0)?",
-    ),
-    (
-        "the axes that are put back are those that were reduced: both lists name the same",
-        "keep_axes_of_.*_put_back",
-        r"variable: operand replaced by s at (0\.)?1",
     ),
     ("only the shape of the operand is read", "replace_dropout_mask", "sign: operand negated at 0.0"),
     (

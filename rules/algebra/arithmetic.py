@@ -70,7 +70,6 @@ equation(
 
 equation("cancel_double_negation", "-(-x) == x")
 equation("normalise_negation", "-x == x * -1")
-equation("subtract_instead_of_adding_negation", "x + -y == x - y")
 equation("add_instead_of_subtracting_negation", "x - -y == x + y")
 equation("cancel_signs_of_product", "-x * -y == x * y")
 equation("exchange_negated_difference", "-(x - y) == y - x")

@@ -86,7 +86,6 @@ equation(
 )
 equation("normalise_relu", "Max(x, 0) == Relu(x)", same_type("x"), floating("x"))
 equation("remove_relu_of_nonnegative", "Relu(x) == x", between("x", low=0))
-equation("remove_relu_of_relu", "Relu(Relu(x)) == Relu(x)")
 equation(
     "remove_clip_beyond_range",
     "Clip(x, *a, *b) == x",

@@ -61,15 +61,14 @@ def _axes(d: Sampler, rank: int) -> list[int]:
 equation = Equations(__name__, functions=named(axes_of, repeated))
 reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
 for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
-    for view, suffix, sample in (("Reshape", "", _kept), ("Unsqueeze", "_put_back", None)):
-        equation(
-            f"keep_axes_of_{name}{suffix}",
-            f"{view}({clamp}({op}(x, *a, **r)), s, **view) == {clamp}({op}(x, a, keepdims=1, **r))",
-            worthwhile("the reduced axes are dropped: not r.attr('keepdims', 1)"),
-            "the shape has 1 for the reduced axes: root.shape == kept_shape(r, a, x)",
-            source="ONNX reductions",
-            sample=sample,
-        )
+    equation(
+        f"keep_axes_of_{name}",
+        f"Reshape({clamp}({op}(x, *a, **r)), s, **view) == {clamp}({op}(x, a, keepdims=1, **r))",
+        worthwhile("the reduced axes are dropped: not r.attr('keepdims', 1)"),
+        "the shape has 1 for the reduced axes: root.shape == kept_shape(r, a, x)",
+        source="ONNX reductions",
+        sample=_kept,
+    )
 
 
 def _picks(op: Operator) -> bool:

@@ -60,29 +60,18 @@ UNSIGNED = worthwhile("kernels for unsigned integers by bytes: a.dtype is uint8 
 FITS = "the sums fit into int32, and scaled into float32: sums_fit(a, za, w, zw, sa, sw)"
 
 
-PRODUCT = f"{dequantized('a')} @ {dequantized('w')}", "w", "1", "None"
-GEMM = (
-    f"(n := Gemm({dequantized('a')}, {dequantized('w')}, *c, transB=t))",
-    "Transpose(w, perm=(1, 0)) if t else w",
-    "int(not t)",
-    "c",
+equation(
+    "fuse_integer_product",
+    f"""{dequantized("a")} @ {dequantized("w")}
+        == {TO_FLOAT}(a, w, column(sa), column(sw), column(za), column(zw), None)""",
+    UNSIGNED,
+    varies("root"),
+    *known_parameters("aw"),
+    "one scale on the left: per_tensor(sa, za)",
+    "one scale, or one for each column: per_tensor(sw, zw) or w.rank == 2 and dw.attr('axis', 1) % 2 == 1",
+    FITS,
+    worthwhile("kernels for matrices: a.rank >= 2 and w.rank >= 2"),
 )
-for name, (product, weight, axis, bias), more in (
-    ("", PRODUCT, worthwhile("kernels for matrices: a.rank >= 2 and w.rank >= 2")),
-    ("_with_bias", GEMM, "a bias for each column: lies_along(c, root)"),
-):
-    equation(
-        f"fuse_integer_product{name}",
-        f"""{product}
-            == {TO_FLOAT}(a, ({weight}), column(sa), column(sw), column(za), column(zw), {bias})""",
-        UNSIGNED,
-        varies("root"),
-        *known_parameters("aw"),
-        "one scale on the left: per_tensor(sa, za)",
-        f"one scale, or one for each column: per_tensor(sw, zw) or w.rank == 2 and dw.attr('axis', 1) % 2 == {axis}",
-        FITS,
-        more,
-    )
 
 
 def _accumulator(d: Sampler) -> dict[str, Any]:

@@ -4,7 +4,6 @@ The weights stay in 4 bits until they are multiplied; at run time, ONNX Runtime 
 kernel reads them column by column, and integers with a sign 8 larger.
 """
 
-from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -84,19 +83,17 @@ def are_of_four_bits(z: Ref) -> bool:
     return bool(np.isin(z.elements, np.arange(-8, 8)).all())
 
 
-def _draw_groups(d: Sampler, *, of_bytes: bool) -> dict[str, Any]:
+def _draw_groups(d: Sampler) -> dict[str, Any]:
     columns, count, rows = d.extents(3)
     block = d.choose((16, 16, 32, 24))
     most = d.choose((7, 7, 7, 9))
     shape = d.choose(((columns, count * block),) * 5 + ((count * block, columns),))
     points = d.rng.integers(-8, d.choose((8, 8, 8, 12)), (columns, count, 1)).astype(np.int8)
-    floats = points.astype(np.float32) + np.float32(d.choose((0, 0, 0, 0.5)))
     return {
         "x": d.floats((*d.shape(1, 2), rows, shape[1])),
         "q": fixed(d.rng.integers(-8, most + 1, (columns, count, block)).astype(np.int8)),
         "s": fixed(d.positive((columns, count, d.choose((1,) * 5 + (block,))))),
-        "z": fixed(points if of_bytes else floats),
-        "wide": {"to": int(DType.FLOAT)},
+        "z": fixed(points.astype(np.float32) + np.float32(d.choose((0, 0, 0, 0.5)))),
         "f": fixed(shape, "int64"),
         "cast": {"to": int(DType.FLOAT)},
         "t": {"perm": (1, 0)},
@@ -106,7 +103,6 @@ def _draw_groups(d: Sampler, *, of_bytes: bool) -> dict[str, Any]:
 for suffix, integers in (
     ("", "Cast(q, **cast)"),  # zero points that are absent are 8, in the kernel as in the integers
     ("_with_zero_points", "(Cast(q, **cast) - z)"),
-    ("_with_zero_points_of_bytes", "(Cast(q, **cast) - Cast(z, **wide))"),
 ):
     points = "number(packed(z.elements[..., 0]))" if suffix else "None"
     equation(
@@ -128,5 +124,5 @@ for suffix, integers in (
         ),
         exactness=Exactness.ROUNDING,
         source="contrib operators of ONNX Runtime; Frantar et al. 2022",
-        sample=partial(_draw_groups, of_bytes="Cast(z" in integers),
+        sample=_draw_groups,
     )

@@ -42,10 +42,6 @@ ROWS_BYTES = 1 << 16
 _LARGEST_WEIGHT = 127
 
 
-def oriented(w: Ref, swapped: int) -> Term:
-    return apply("Transpose", w, perm=(1, 0)) if swapped else w
-
-
 def most_rows(root: Ref) -> int:
     """As many rows as a bias may take."""
     return min(ROWS, ROWS_BYTES // max(columns_of(root), 1))
@@ -76,7 +72,7 @@ def full_rows(step: int, units: float) -> int:
     return math.ceil(units / (abs(step) * _LARGEST_WEIGHT))
 
 
-def with_rows(weights: Term, bias: Ref, sa: Ref, sw: Ref, step: int, full: int, root: Ref) -> Term:
+def with_rows(weights: Ref, bias: Ref, sa: Ref, sw: Ref, step: int, full: int, root: Ref) -> Term:
     """The weights above rows that sum up to the bias in steps."""
     scaled = div(spread(bias, columns_of(root)), mul(mul(sa, sw), literal(np.float32(step))))
     return apply("Concat", weights, rows_of(scaled, full, columns_of(root)), axis=0)
@@ -108,49 +104,38 @@ SIGNED_WEIGHTS = Condition(
 )
 
 
-def _state(name: str, rows: str, product: str, swapped: str) -> None:
-    """The two rules of one form of a product with a bias, that of one operator and that of more rows; ``swapped``: whether the
-    columns are the first axis of ``w``."""
-    inner, step = f"w.shape[{swapped}]", "step(bias, sa, sw, za, root)"
-    where = (
-        constant("bias"),
-        *OPERANDS,
-        NO_VECTORS,
-        columns(f"1 - {swapped}"),
-        *(("a matrix of weights: w.rank == 2",) if swapped == "0" else ()),  # those of Gemm are
-        UNSIGNED_RESULT,
-        ONE_LEFT_SCALE,
-        SIGNED_WEIGHTS,
-        "the bias lies along the columns: lies_along(bias, product, -1)",
-    )
-    equation(
-        name,
-        f"""Y({product}) == eqsat.QLinearGemm(a, zero_point(za, uint8), oriented(w, {swapped}),
-            in_units(bias, sa, sw, columns_of(root)), one_rank(sa, sw), sy, zero_point(zy, uint8))""",
-        *where,
-        "the bias fits into int32: units(bias, sa, sw) < 2**30",
-        "a rounded bias moves an eighth of a quantum at most: 4 * sa.high * sw.high <= sy.low",
-        *requantised(inner, "units(bias, sa, sw) + 1"),
-        domain="eqsat",
-    )
-    equation(
-        rows,
-        f"""Y({product}) == QLinearMatMul(padded(a, za, {step}, full_rows({step}, units(bias, sa, sw))), sa,
-            zero_point(za, uint8), with_rows(oriented(w, {swapped}), bias, sa, sw, {step},
-            full_rows({step}, units(bias, sa, sw)), root), sw, points(None, w, sw), sy, zero_point(zy, uint8))""",
-        *where,
-        f"few rows hold the bias: {step} != 0",
-        f"a rounded bias moves an eighth of a quantum at most: 4 * abs({step}) * sa.high * sw.high <= sy.low",
-        *requantised(inner, f"units(bias, sa, sw) + abs({step})", ROWS),
-        legalizes=QLINEAR_GEMM,
-        outside="com.microsoft",
-    )
-
-
-_state("multiply_integers_and_add", "multiply_integers_and_rows_of_bias", "(product := A(a) @ W(w)) + bias", "0")
-_state(
-    "multiply_integers_with_bias",
-    "multiply_integers_with_rows_of_bias",
-    "(product := Gemm(A(a), W(w), bias, transB=t))",
-    "int(t != 0)",
+_product = "(product := A(a) @ W(w)) + bias"
+_step = "step(bias, sa, sw, za, root)"
+_where = (
+    constant("bias"),
+    *OPERANDS,
+    NO_VECTORS,
+    columns(),
+    "a matrix of weights: w.rank == 2",
+    UNSIGNED_RESULT,
+    ONE_LEFT_SCALE,
+    SIGNED_WEIGHTS,
+    "the bias lies along the columns: lies_along(bias, product, -1)",
+)
+equation(
+    "multiply_integers_and_add",
+    f"""Y({_product}) == eqsat.QLinearGemm(a, zero_point(za, uint8), w, in_units(bias, sa, sw, columns_of(root)),
+                                          one_rank(sa, sw), sy, zero_point(zy, uint8))""",
+    *_where,
+    "the bias fits into int32: units(bias, sa, sw) < 2**30",
+    "a rounded bias moves an eighth of a quantum at most: 4 * sa.high * sw.high <= sy.low",
+    *requantised("w.shape[0]", "units(bias, sa, sw) + 1"),
+    domain="eqsat",
+)
+equation(
+    "multiply_integers_and_rows_of_bias",
+    f"""Y({_product}) == QLinearMatMul(padded(a, za, {_step}, full_rows({_step}, units(bias, sa, sw))), sa,
+        zero_point(za, uint8), with_rows(w, bias, sa, sw, {_step}, full_rows({_step}, units(bias, sa, sw)), root),
+        sw, points(None, w, sw), sy, zero_point(zy, uint8))""",
+    *_where,
+    f"few rows hold the bias: {_step} != 0",
+    f"a rounded bias moves an eighth of a quantum at most: 4 * abs({_step}) * sa.high * sw.high <= sy.low",
+    *requantised("w.shape[0]", f"units(bias, sa, sw) + abs({_step})", ROWS),
+    legalizes=QLINEAR_GEMM,
+    outside="com.microsoft",
 )
