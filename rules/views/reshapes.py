@@ -137,7 +137,7 @@ def _draw_viewed(d: Sampler) -> Instance:
 def cancel_views_around_function(m: Match) -> Term:
     """``Reshape(f(Reshape(x), c)) == f(x, c')`` for a function of each element and of single numbers, or of numbers along leading
     axes that the views leave as they are, where the shape is that of before."""
-    shapes = {o.handle: beside(o, m.x, m.y) for o in m.others}
+    shapes = {o.handle: beside(o, m.x, m.y) or () for o in m.others}
     inside = [m.x if o is m.y else o and viewed(o, o.shape, shapes[o.handle], o) for o in m.inputs]
     return Apply(m.op, tuple(inside), m.f.attributes)
 
