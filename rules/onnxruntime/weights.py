@@ -88,12 +88,12 @@ def _draw_groups(d: Sampler) -> dict[str, Any]:
     block = d.choose((16, 16, 32, 24))
     most = d.choose((7, 7, 7, 9))
     shape = d.choose(((columns, count * block),) * 5 + ((count * block, columns),))
-    points = d.rng.integers(-8, d.choose((8, 8, 8, 12)), (columns, count, 1)).astype(np.int8)
+    points = d.rng.integers(-8, d.choose((8, 8, 8, 12)), (columns, count, 1)) + np.float32(d.choose((0, 0, 0, 0.5)))
     return {
         "x": d.floats((*d.shape(1, 2), rows, shape[1])),
         "q": fixed(d.rng.integers(-8, most + 1, (columns, count, block)).astype(np.int8)),
         "s": fixed(d.positive((columns, count, d.choose((1,) * 5 + (block,))))),
-        "z": fixed(points.astype(np.float32) + np.float32(d.choose((0, 0, 0, 0.5)))),
+        "z": fixed(points.astype(np.float32)),
         "f": fixed(shape, "int64"),
         "cast": {"to": int(DType.FLOAT)},
         "t": {"perm": (1, 0)},
