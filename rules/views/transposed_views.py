@@ -167,12 +167,13 @@ def transpose_fewest_axes(m: Match) -> Term:
 
 
 def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
-    """Each transposed part of a transposed value, as a part of the value itself."""
+    """Each part of a transposed value that is transposed again or viewed otherwise, as a part of the value itself."""
+    readers = {"Transpose", *operators_with(is_view)}
     sources = by_class((node, (x, perm)) for node, x, perm in transposes(view) if not node.is_constant)
     for cut in cuts(view):
         for x, perm in sources.get(cut.value.handle, ()):
             for index, part in enumerate(cut.parts):
-                if any(reader == "Transpose" for reader, *_ in view.users(part)):
+                if any(reader in readers for reader, *_ in view.users(part)):
                     yield Match(
                         {"x": x, "perm": perm, "axis": perm[cut.axis], "sizes": cut.sizes, "index": index}, part
                     )
@@ -187,11 +188,12 @@ def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
             """Concat(Transpose(Split(Transpose(x, perm=p), k, outputs=2, axis=a)[0], perm=q),
                       Split(Transpose(x, perm=p), k, outputs=2, axis=a)[1], axis=b)""",
             constant("k"),
-        )
+        ),
+        form("Squeeze(Split(Transpose(x, perm=p), k, outputs=2, axis=a)[0], s)", constant("k", "s")),
     ],
 )
 def take_part_before_transpose(m: Match) -> Term:
-    """``Split(Transpose(x, p), a)[i] == Transpose(Split(x, p[a])[i], p)`` where a Transpose reads the part."""
+    """``Split(Transpose(x, p), a)[i] == Transpose(Split(x, p[a])[i], p)`` where a Transpose or a view reads the part."""
     return transpose(split(m.x, m.sizes, m.axis).output(m.index), m.perm)
 
 
