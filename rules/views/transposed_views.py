@@ -11,7 +11,7 @@ from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.cuts import cuts
-from eqsat.rules.terms import by_class, complete_nodes, split, transpose, transposes
+from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
@@ -112,7 +112,30 @@ def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, r
     return {perm[axis]: found for axis, found in taken.items()}
 
 
-equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
+def axes_dropped(perm: Sequence[int], axes: Ref) -> list[int]:
+    """The axes of a value of which a Squeeze drops ``axes`` behind a transpose."""
+    return [perm[axis] for axis in axes.value.reshape(-1).tolist()]
+
+
+def order_left(perm: Sequence[int], axes: Ref) -> tuple[int, ...]:
+    """The permutation of the axes that a Squeeze leaves of a transposed value."""
+    gone = axes_dropped(perm, axes)
+    left = [axis for axis in perm if axis not in gone]
+    return tuple(sorted(left).index(axis) for axis in left)
+
+
+equation = Equations(
+    __name__,
+    source=SOURCE,
+    functions=named(runs_forward, taken, slice_term, transpose, int64s, axes_dropped, order_left),
+)
+equation(
+    "squeeze_before_transpose",
+    """Squeeze(Transpose(x, perm=p, **moved), a)
+       == transpose(Squeeze(x, int64s(axes_dropped(p, a))), order_left(p, a))""",
+    constant("a"),
+    worthwhile("no Reshape says it, which infers one extent: sum(not isinstance(d, int) for d in root.shape) > 1"),
+)
 equation(
     "compose_transposes_across_reshape",
     """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
