@@ -100,7 +100,7 @@ def _convolution(weight: int, *, quantised: bool = False) -> Variant:
 
     def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
         weights = inputs[weight] if len(inputs) > weight else ()
-        kernel = weights[2:]
+        kernel = weights[2:] or (1, 1)  # where the rank is not known
         group = int(attributes.get("group", 1))
         way = "depthwise" if group > 1 and weights[1:2] == (1,) else "grouped" if group > 1 else "dense"
         if (max(kernel, default=1) > 1 and sum(d > 1 for d in inputs[0][2:]) == 1) or len(kernel) == 1:

@@ -160,7 +160,8 @@ class KnownValues:
             return False
         children = egraph.canonical_children(handle)
         static = self._static(handle) if node.key in ("Shape", "Size") else None
-        exact = definition.folds_exactly(node.attributes) or static is not None
+        types = (egraph.type_of(c) if c else None for c in children)
+        exact = static is not None or definition.folds_exactly(node.attributes, types)
         if static is None:
             if not all(c == 0 or c in self.constants or c in self._partly for c in children):
                 return False

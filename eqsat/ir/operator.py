@@ -6,7 +6,7 @@ here. An operator of the default domain without a definition falls back on the `
 its reference evaluator gives the meaning.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -150,9 +150,15 @@ class Operator:
     together: Sequence[int] = ()
     disputed: Callable[[Attributes, Sequence[Any]], bool] | None = None
 
-    def folds_exactly(self, attributes: Attributes) -> bool:
-        """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
-        return self.bit_exact and attributes.get("reduction", "none") in ("none", "max", "min")
+    def folds_exactly(self, attributes: Attributes, operands: Iterable[Type | None] = ()) -> bool:
+        """Whether this use of the operator is bit-exact. Sums and products of integers are, in whatever order; a Scatter
+        that adds up floats that fall on one element is not."""
+        if self.bit_exact and attributes.get("reduction", "none") in ("none", "max", "min"):
+            return True
+        present = [t for t in operands if t is not None]
+        integers = bool(present) and all(isinstance(t, TensorType) and t.dtype.is_integer for t in present)
+        scaled = any(attributes.get(k, 1.0) != 1.0 for k in ("alpha", "beta"))
+        return integers and not scaled and (self.bit_exact or self.traits.keeps_whole)
 
     def is_disputed(self, attributes: Attributes, operands: Sequence[Any]) -> bool:
         """Whether this use is left to the runtime although its operands are known: as ``disputed`` says, or where elements are

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeGuard
 import ml_dtypes  # pyright: ignore[reportUnusedImport]  # noqa: F401  # makes its types known to numpy
 import numpy as np
 
+from eqsat.errors import ModelError
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.normal_form import Dim
 
@@ -53,7 +54,12 @@ class DType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy element type (``ml_dtypes`` for the types numpy lacks; ``object`` for strings)."""
+        """The numpy element type (``ml_dtypes`` for the types numpy lacks; ``object`` for strings).
+
+        Raises `ModelError` where the type is not known.
+        """
+        if self is DType.UNDEFINED:
+            raise ModelError("the element type is not known")
         return _NUMPY[self]
 
     @property

@@ -58,8 +58,16 @@ def _axes(d: Sampler, rank: int) -> list[int]:
     return chosen or [d.integer(-rank, rank - 1)]
 
 
-equation = Equations(__name__, functions=named(axes_of, repeated))
+equation = Equations(__name__, functions=named(axes_of, int64s, repeated))
 reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
+for name, op, _ in reductions:  # what reduces the same axes twice is one operator, however an exporter counts them
+    equation(
+        f"count_axes_of_{name}_from_the_end",
+        f"{op}(x, a, **r) == {op}(x, int64s(axes_of(r, a, x)), **r)",
+        constant("a"),
+        worthwhile("some are counted from the front: a.type.size > 0 and a.high >= 0"),
+        source="ONNX reductions",
+    )
 for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
     equation(
         f"keep_axes_of_{name}",
@@ -135,6 +143,5 @@ equation(
     "one axis behind batch and channels: x.rank == 3",
     single_or_half("x"),
     exactness=Exactness.ROUNDING,
-    functions=named(int64s),
     source="ONNX operator specification",
 )

@@ -47,6 +47,15 @@ equation(
     source="ONNX SwiGLU; Shazeer 2020",
 )
 equation(
+    "softplus_of_large_values",  # as PyTorch defines it, with 20
+    "Where(x > c, x, (y := Softplus(x))) == y",
+    constant("c"),
+    same_type("y"),
+    NARROW,
+    "nothing is left of exp(-x) beside a larger x: c.low >= 17",
+    source="log(1 + exp(x)) = x + log(1 + exp(-x))",
+)
+equation(
     "recognise_mish",
     "x * Tanh(Softplus(x)) == Mish(x)",
     forward=[NARROW],

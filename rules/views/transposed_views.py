@@ -11,7 +11,7 @@ from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.cuts import cuts
-from eqsat.rules.terms import by_class, complete_nodes, split, transpose, transposes
+from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
@@ -112,7 +112,30 @@ def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, r
     return {perm[axis]: found for axis, found in taken.items()}
 
 
-equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
+def axes_dropped(perm: Sequence[int], axes: Ref) -> list[int]:
+    """The axes of a value of which a Squeeze drops ``axes`` behind a transpose."""
+    return [perm[axis] for axis in axes.value.reshape(-1).tolist()]
+
+
+def order_left(perm: Sequence[int], axes: Ref) -> tuple[int, ...]:
+    """The permutation of the axes that a Squeeze leaves of a transposed value."""
+    gone = axes_dropped(perm, axes)
+    left = [axis for axis in perm if axis not in gone]
+    return tuple(sorted(left).index(axis) for axis in left)
+
+
+equation = Equations(
+    __name__,
+    source=SOURCE,
+    functions=named(runs_forward, taken, slice_term, transpose, int64s, axes_dropped, order_left),
+)
+equation(
+    "squeeze_before_transpose",
+    """Squeeze(Transpose(x, perm=p, **moved), a)
+       == transpose(Squeeze(x, int64s(axes_dropped(p, a))), order_left(p, a))""",
+    constant("a"),
+    worthwhile("no Reshape says it, which infers one extent: sum(not isinstance(d, int) for d in root.shape) > 1"),
+)
 equation(
     "compose_transposes_across_reshape",
     """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
@@ -167,12 +190,13 @@ def transpose_fewest_axes(m: Match) -> Term:
 
 
 def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
-    """Each transposed part of a transposed value, as a part of the value itself."""
+    """Each part of a transposed value that is transposed again or viewed otherwise, as a part of the value itself."""
+    readers = {"Transpose", *operators_with(is_view)}
     sources = by_class((node, (x, perm)) for node, x, perm in transposes(view) if not node.is_constant)
     for cut in cuts(view):
         for x, perm in sources.get(cut.value.handle, ()):
             for index, part in enumerate(cut.parts):
-                if any(reader == "Transpose" for reader, *_ in view.users(part)):
+                if any(reader in readers for reader, *_ in view.users(part)):
                     yield Match(
                         {"x": x, "perm": perm, "axis": perm[cut.axis], "sizes": cut.sizes, "index": index}, part
                     )
@@ -187,11 +211,12 @@ def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
             """Concat(Transpose(Split(Transpose(x, perm=p), k, outputs=2, axis=a)[0], perm=q),
                       Split(Transpose(x, perm=p), k, outputs=2, axis=a)[1], axis=b)""",
             constant("k"),
-        )
+        ),
+        form("Squeeze(Split(Transpose(x, perm=p), k, outputs=2, axis=a)[0], s)", constant("k", "s")),
     ],
 )
 def take_part_before_transpose(m: Match) -> Term:
-    """``Split(Transpose(x, p), a)[i] == Transpose(Split(x, p[a])[i], p)`` where a Transpose reads the part."""
+    """``Split(Transpose(x, p), a)[i] == Transpose(Split(x, p[a])[i], p)`` where a Transpose or a view reads the part."""
     return transpose(split(m.x, m.sizes, m.axis).output(m.index), m.perm)
 
 

@@ -538,6 +538,22 @@ def test_symbols_flow_through_computed_shapes() -> None:
     assert graph.type_of("y") == TensorType(DType.FLOAT, (2, "m", 2, 4))
 
 
+@pytest.mark.parametrize("numerics", ["exact", "lsb"])
+def test_shapes_computed_of_products_of_known_extents_are_known(numerics: str) -> None:
+    """As tf2onnx writes Einsum of known shapes: batches and heads are multiplied, which of integers is exact."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "batches"], ["lengths"]),
+        node("ReduceProd", ["lengths"], ["count"], axes=[0]),
+        node("Concat", ["count", "rest"], ["target"], axis=0),
+        node("Reshape", ["x", "target"]),
+    ]
+    extents = {"batches": np.array([0, 1]), "rest": np.array([-1])}
+    graph = load_onnx(model(nodes, {"x": noise(2, 3, 8)}, extents, opset=17))
+    assert graph.type_of("y") == TensorType(DType.FLOAT, (6, 8))
+    assert eqsat.optimize(graph, numerics=numerics, form="flat").report.operators_after == {"Reshape": 1}
+
+
 def test_onnx_ir_models() -> None:
     import onnx_ir
 

@@ -116,6 +116,16 @@ def test_other_functions_stay(name: str) -> None:
     assert "Gelu" not in found(NOT_GELU[name])
 
 
+def test_softplus_that_leaves_large_values_is_softplus() -> None:
+    """As PyTorch defines it, from 20 on; beside a smaller bound something is left of the logarithm."""
+
+    def mish(bound: float) -> dict[str, int]:
+        return found(lambda t, x: t.Mul(x, t.Tanh(t.Where(t.Greater(x, bound), x, t.Softplus(x)))))
+
+    assert mish(20.0) == {"Mul": 1, "Softplus": 1, "Tanh": 1}
+    assert mish(5.0)["Where"] == 1
+
+
 def test_gelu_in_half_precision_is_one_operator_which_rounds_once() -> None:
     def spelling(t: Any, x: str) -> str:
         one, half, root = (t._builder.constant(np.float16(v)) for v in (1.0, 0.5, math.sqrt(2)))
@@ -159,6 +169,19 @@ def test_spellings_of_normalisations(scaled: str, square: str) -> None:
     assert found(lambda t, x: t.Mul(GAIN, _rms(t, x, scaled, square))) == {"RMSNormalization": 1}
     spelled = found(lambda t, x: t.Add(SHIFT, t.Mul(_layer(t, x, scaled, square), GAIN)))
     assert spelled == {"LayerNormalization": 1}
+
+
+def test_axes_may_be_counted_from_either_end() -> None:
+    """As PyTorch's exporter writes ``(x - x.mean(-1)) / x.var(-1).sqrt()``: the variance has a mean of its own."""
+
+    def spelling(t: Any, x: str) -> str:
+        own = t.Sub(x, t.ReduceMean(x, [2], keepdims=1))
+        variance = t.ReduceMean(t.Mul(own, own), [2], keepdims=1)
+        distance = t.Sub(x, t.ReduceMean(x, [-1], keepdims=1))
+        return str(t.Add(t.Mul(t.Mul(GAIN, distance), t.Reciprocal(t.Sqrt(t.Add(variance, 1e-5)))), SHIFT))
+
+    assert found(spelling) == {"LayerNormalization": 1}
+    assert found(lambda t, x: t.Add(t.ReduceMax(x, [1]), t.ReduceMax(x, [-2]))) == {"Add": 1, "ReduceMax": 1}
 
 
 def test_norm_without_epsilon() -> None:

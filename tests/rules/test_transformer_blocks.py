@@ -46,7 +46,7 @@ def heads_of(b: GraphBuilder, x: Any, heads: int) -> Any:
 def attend(b: GraphBuilder, q: Any, k: Any, v: Any, mask: Callable[[Any], Any] = lambda s: s) -> Any:
     s = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), number(b, SIZE**-0.5))
     y = b.op("Transpose", b.op("MatMul", b.op("Softmax", mask(s)), v), perm=(0, 2, 1, 3))
-    return b.op("Reshape", y, ints(b, 1, S, WIDTH))
+    return b.op("Reshape", y, ints(b, 0, 0, WIDTH))
 
 
 def embedded(b: GraphBuilder, x: Any) -> Any:
@@ -208,6 +208,20 @@ def test_torch_multi_head_attention_has_nothing_but_products_and_attention(
         feeds["mask"] = np.arange(S) < np.array([[S - 2], [0]])
     for ours, theirs in zip(run(result.program.graph, feeds).values(), run(graph, feeds).values(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "length"), [(2, S), ("n", S), ("n", "t")])
+def test_queries_keys_and_values_that_are_unbound_need_no_transpose(batch: int | str, length: int | str) -> None:
+    """``qkv.reshape(n, t, 3, h, d).permute(2, 0, 3, 1, 4).unbind(0)``, as TorchScript's exporter writes it."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (batch, length, WIDTH))
+    whole = b.op("Reshape", b.op("MatMul", x, weight(b, WIDTH, 3 * WIDTH)), ints(b, 0, 0, 3, HEADS, SIZE))
+    parts = b.op("Split", b.op("Transpose", whole, perm=(2, 0, 3, 1, 4)), ints(b, 1, 1, 1), axis=0, outputs=3)
+    q, k, v = (b.op("Squeeze", part, ints(b, 0)) for part in parts)
+    graph = b.finish([b.op("MatMul", attend(b, q, k, v), weight(b, WIDTH, WIDTH))])
+    result = eqsat.optimize(graph, form="flat", verify=False)
+    left = result.report.operators_after
+    assert left == {"MatMul": 2, "Split": 1, "Attention": 1, "Reshape": left["Reshape"]}
 
 
 def test_attention_beside_the_greatest_of_all_elements() -> None:

@@ -1,4 +1,4 @@
-"""Values of unknown rank, as operators that nobody knows make them: no search for groups of nodes ends at one."""
+"""Values of unknown rank or element type, as operators that nobody knows make them: no rule fails at one, and no search ends."""
 
 from __future__ import annotations
 
@@ -53,9 +53,12 @@ NODES: tuple[tuple[Any, ...], ...] = (
 TYPES = {"f": 1, "g": 1, "h": 1, "b": 2, "k": 7, "t": 9}
 
 
-def _model(nodes: tuple[tuple[Any, ...], ...]) -> onnx.ModelProto:
-    made = [helper.make_node("Unknown", ["v"], [f"any_{name}" for name in TYPES], domain="elsewhere")]
-    made += [helper.make_node("Cast", [f"any_{name}"], [name], to=to) for name, to in TYPES.items()]
+def _model(nodes: tuple[tuple[Any, ...], ...], *, typed: bool = True) -> onnx.ModelProto:
+    made = [
+        helper.make_node("Unknown", ["v"], [f"any_{name}" if typed else name for name in TYPES], domain="elsewhere")
+    ]
+    if typed:
+        made += [helper.make_node("Cast", [f"any_{name}"], [name], to=to) for name, to in TYPES.items()]
     results: list[str] = []
     for number, (op, operands, *given) in enumerate(nodes):
         name, _, called = op.partition("=")
@@ -77,6 +80,14 @@ RULES = [rule for rule in registered_rules() if isinstance(rule, GroupRule)]
 def test_no_search_ends_where_no_rank_is_known(rule: GroupRule) -> None:
     view = view_of(encode(load(_model(NODES))).egraph)
     list(rule.build(view) if rule.find is None else rule.find(view))
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.filterwarnings("error::eqsat.LeftOutWarning")
+def test_no_rule_fails_where_ranks_or_types_are_not_known(typed: bool) -> None:
+    result = eqsat.optimize(_model(NODES, typed=typed), verify=False)
+    assert not result.report.left_out
+    assert result.report.opaque["elsewhere::Unknown"] == 1
 
 
 def test_a_rotary_embedding_is_found_beside_a_value_of_unknown_rank() -> None:

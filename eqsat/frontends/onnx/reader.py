@@ -221,7 +221,7 @@ class Reader:
             stored = self.stored.get(name)
             self.types[name] = own if stored is None else _merge(own, stored)
         results: Sequence[np.ndarray | None] | None = None
-        if definition.folds_exactly(node.attributes) and definition.deterministic:
+        if definition.folds_exactly(node.attributes, app.types) and definition.deterministic:
             results = self._fold(node, app.values)
         if results is None:
             given = definition, node.attributes, app.types, app.values, app.lists
