@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter, is_, itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from eqsat.dynamo.captured import (
     NodeError,
     UnsupportedError,
     read_captured,
+    refuse_training,
     with_tensors_as_inputs,
 )
 from eqsat.dynamo.pieces import Pieces, count_apart, cut
@@ -30,6 +31,7 @@ _version: Callable[[Tensor], int] = attrgetter("_version")
 _address: Callable[[Tensor], int] = (
     Tensor.data_ptr
 )  # not by `methodcaller`, which takes twice as long for hundreds of weights
+_first: Callable[[memoryview], Any] = itemgetter(0)
 
 MOST_SIZES = 8
 """Programs for single sizes, where one for all sizes cannot be exported."""
@@ -70,6 +72,7 @@ def eqsat(
     graph, held = with_tensors_as_inputs(module)
     inputs = (*examples, *held)
     try:
+        refuse_training(graph, inputs)
         runner = _compiled(graph, inputs, len(held), settings)
     except OptionError:
         raise
@@ -184,11 +187,41 @@ def _seconds(runs: Sequence[Run], inputs: Sequence[Any]) -> list[float]:
     return taken
 
 
-class _Call(NamedTuple):
-    """The weights of a call, their state and the sizes of the inputs, and the program that served it."""
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
-    weights: Sequence[Tensor]
-    found: Any
+
+def _sample(weight: Tensor) -> memoryview:
+    """The bits of one element where it lies on the CPU, which keeps that place from being used again; else a constant.
+
+    What is written to ``weight.data`` or by numpy, as moving averages and merged adapters are, changes no version.
+    """
+    if type(weight) not in (Tensor, torch.nn.Parameter) or weight.device.type != "cpu" or not weight.numel():
+        return memoryview(b"0")
+    element = weight.detach()[tuple(n // 2 for n in weight.shape)].resolve_conj().resolve_neg()
+    return memoryview(element.reshape(1).view(_WORDS.get(element.element_size(), torch.int64)).numpy())
+
+
+class _Weights(NamedTuple):
+    """The weights of a call, a sample of each, and what changes when one of them is written to."""
+
+    tensors: Sequence[Tensor]
+    samples: Sequence[memoryview]
+    state: tuple[tuple[Any, ...], ...]
+
+    def are(self, others: Sequence[Tensor]) -> bool:
+        """By identity, as an audit hook, which torch may set, makes ids slow."""
+        return all(map(is_, others, self.tensors)) and self.state == _state(others, self.samples)
+
+
+def _state(weights: Sequence[Tensor], samples: Sequence[memoryview]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(map(_version, weights)), tuple(map(_address, weights)), tuple(map(_first, samples))
+
+
+class _Call(NamedTuple):
+    """The weights of a call and the sizes of its inputs, and the program that served it."""
+
+    weights: _Weights
+    sizes: Any
     program: Run
 
 
@@ -200,7 +233,7 @@ class _Runner:
         self._settings = settings
         self._symbolic = any(captured.symbols) and settings.runtime_on(captured.device) != "inductor"
         self._programs: dict[tuple[Any, ...], Run] = {}
-        self._weights: dict[tuple[int, ...], tuple[Any, Sequence[Tensor]]] = {}  # alive, so that their ids stay theirs
+        self._weights: dict[tuple[int, ...], _Weights] = {}  # alive, so that their ids stay theirs
         self._changes = 0
         self._ended: set[tuple[int, ...]] = set()
         self._last: _Call | None = None
@@ -210,12 +243,10 @@ class _Runner:
             error = UnsupportedError("it writes to an input that shares memory with another")
             _warn_of_fallback(self._captured.module, error)
             return self._captured.in_pytorch(*inputs)
-        weights = [inputs[i] for i in self._captured.weights]
-        last, found = self._last, (self._state(weights), self._sizes(inputs))
-        # Most calls are like the last one. By identity, as an audit hook, which torch may set, makes ids slow.
-        if last is None or not all(map(is_, weights, last.weights)) or found != last.found:
+        weights, sizes, last = [inputs[i] for i in self._captured.weights], self._sizes(inputs), self._last
+        if last is None or sizes != last.sizes or not last.weights.are(weights):  # most calls are like the last one
             program = self._programs.get(self._key(inputs)) or self._late(inputs)
-            last = self._last = _Call(weights, found, program)
+            last = self._last = _Call(self._watched(inputs), self._sizes(inputs), program)
         return last.program(*inputs)
 
     def compile(self, inputs: Sequence[Any]) -> Run:
@@ -249,18 +280,23 @@ class _Runner:
         return self._captured.in_pytorch
 
     def _keep(self, inputs: Sequence[Any], program: Run) -> Run:
-        owners, state, _ = key = self._key(inputs)
-        self._weights[owners] = state, [inputs[i] for i in self._captured.weights]
+        key = self._key(inputs)
+        self._weights[key[0]] = self._watched(inputs)
         self._programs[key] = program
         return program
 
     def _key(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], Any, Any]:
-        weights = [inputs[i] for i in self._captured.weights]
-        return tuple(map(id, weights)), self._state(weights), self._sizes(inputs)
+        weights = self._watched(inputs)
+        return tuple(map(id, weights.tensors)), weights.state, self._sizes(inputs)
 
-    def _state(self, weights: Sequence[Tensor]) -> Any:
-        """What changes when one of the weights is written to."""
-        return tuple(map(_version, weights)), tuple(map(_address, weights))
+    def _watched(self, inputs: Sequence[Any]) -> _Weights:
+        weights = [inputs[i] for i in self._captured.weights]
+        known = self._weights.get(tuple(map(id, weights)))
+        if known is not None and known.state[1] == tuple(map(_address, weights)):
+            samples = known.samples
+        else:
+            samples = [*map(_sample, weights)]
+        return _Weights(weights, samples, _state(weights, samples))
 
     def _sizes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         fixed = tuple(self._captured.number(inputs, i) for i in self._captured.fixed)
@@ -273,8 +309,8 @@ class _Runner:
         known = self._weights.get(tuple(id(inputs[i]) for i in numbers))
         if known is None:
             return
-        old = zip(numbers, *known[0], strict=True)
-        changed = [i for i, *state in old if state != [_version(inputs[i]), _address(inputs[i])]]
+        old, new = zip(*known.state, strict=True), zip(*self._watched(inputs).state, strict=True)
+        changed = [i for i, a, b in zip(numbers, old, new, strict=True) if a != b]
         if changed and not any(isinstance(inputs[i], torch.nn.Parameter) for i in changed):
             self._captured = self._captured.with_inputs(changed)
             self._programs, self._weights, self._last = {}, {}, None
@@ -288,7 +324,7 @@ class _Runner:
         if owners not in self._weights:
             if len(self._weights) == MOST_WEIGHTS:
                 reason = f"it was compiled for {MOST_WEIGHTS} sets of weights already"
-        elif self._weights[owners][0] != state:
+        elif self._weights[owners].state != state:
             self._changes += 1
             if self._changes > MOST_CHANGES:
                 reason = f"its weights were written to {self._changes} times"

@@ -180,8 +180,8 @@ def with_tensors_as_inputs(module: fx.GraphModule) -> tuple[fx.GraphModule, tupl
 def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0) -> Captured:
     """Sorts the inputs and outputs of a captured graph, the last ``held`` of whose inputs are tensors that it held itself.
 
-    Raises `OptionError` for a graph to be trained, `UnsupportedError` for one whose inputs an optimised program cannot take
-    or whose outputs share memory with other values and are no plain views of them.
+    Raises `UnsupportedError` for one whose inputs an optimised program cannot take or whose outputs share memory with other
+    values and are no plain views of them.
     """
     output = next(n for n in module.graph.nodes if n.op == "output")
     count = len(output.args[0])
@@ -197,7 +197,6 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
 
 def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captured:
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-    _refuse_training(placeholders, examples)
     devices = sorted({str(e.device) for e in examples if isinstance(e, Tensor)}) or ["cpu"]
     if len(devices) > 1:
         raise UnsupportedError(f"its inputs are on {' and '.join(devices)}")
@@ -264,13 +263,21 @@ def _is_number(placeholder: fx.Node, value: Tensor) -> bool:
     return read and value.dtype is torch.float64 and not value.ndim
 
 
-def _refuse_training(placeholders: Sequence[fx.Node], examples: Sequence[Any]) -> None:
-    trained = [n.name for n, e in zip(placeholders, examples, strict=True) if isinstance(e, Tensor) and e.requires_grad]
-    if trained and torch.is_grad_enabled():
+def refuse_training(module: fx.GraphModule, examples: Sequence[Any]) -> None:
+    """Raises `OptionError` for a graph that makes tensors to be differentiated: programs know of no gradients. Where it enables
+    gradients by itself, it raises `UnsupportedError`: PyTorch runs it as it is."""
+    placeholders = module.graph.find_nodes(op="placeholder")
+    outputs = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    given = {n for n, e in zip(placeholders, examples, strict=True) if isinstance(e, Tensor) and e.requires_grad}
+    others = [n for n in (*placeholders, *outputs) if isinstance(n, fx.Node) and n not in given]
+    made = [n for n in others if getattr(n.meta.get("example_value"), "requires_grad", False)]
+    if made and torch.is_grad_enabled():
         raise OptionError(
-            f"backend 'eqsat' is for inference, and {len(trained)} inputs require gradients ({trained[0]}, ...): call the "
-            "model under torch.inference_mode() or torch.no_grad()"
+            f"backend 'eqsat' is for inference, and {made[0].name} requires gradients, as do {len(given)} inputs: call the model "
+            "under torch.inference_mode() or torch.no_grad()"
         )
+    if made:
+        raise UnsupportedError(f"{made[0].name} is to be differentiated: gradients are enabled inside it")
 
 
 def _warn_of_hidden_changes(examples: Sequence[Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental import _config as tracing_options  # pyright: ignore[reportPrivateUsage]
 from torch.fx.traceback import preserve_node_meta
 
 from eqsat.dynamo.captured import Captured, NodeError, UnsupportedError, origin, pairs
@@ -111,7 +112,9 @@ def _traced(
     with torch.no_grad(), exporting("captured by Dynamo"):
         # Torch marks tensors that its own graphs return, and extents that are marked are symbols, whatever is asked for.
         unmarked = tuple(pairs(t.detach()) for t in tensors)
-        exported = torch.export.export(module, unmarked, dynamic_shapes=shapes, strict=False)
+        # Else the exporter takes the stride of merged axes for a minimum, which it cannot prove to be what it is (2.13).
+        with tracing_options.patch(backed_size_oblivious=shapes is not None):
+            exported = torch.export.export(module, unmarked, dynamic_shapes=shapes, strict=False)
         if torch.is_autocast_enabled(torch.device(module.captured.device).type):
             exported = exported.run_decompositions(
                 {}

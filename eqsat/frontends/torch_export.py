@@ -99,9 +99,23 @@ def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
             f"module: writes to its buffers ({', '.join(written[:3])}), and a model keeps nothing from call to call: take them "
             "as inputs and return what becomes of them; call eval() if they are statistics of training"
         )
+    if exported is not None:
+        _refuse_strides(exported)
     weights = (v.const_value for v in program.model.graph.initializers.values())
     fits = sum(w.nbytes for w in weights if w is not None) < _MESSAGE_LIMIT_BYTES
     return program.model_proto if fits else program.model
+
+
+def _refuse_strides(exported: Any) -> None:
+    """Raises `OperatorError` where a program reads memory that a tensor does not fill row by row: torch exports ``as_strided`` as
+    if it did."""
+    import torch
+
+    for node in exported.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
+        source = node.args[0].meta["val"]
+        start = (*node.args, None)[3] or node.kwargs.get("storage_offset")
+        if not source.is_contiguous() or (source.storage_offset() and start is not None):
+            raise OperatorError(f"as_strided of {node.args[0].name}, whose elements do not lie in rows", node)
 
 
 def _arguments(

@@ -166,6 +166,18 @@ def test_a_program_for_all_sizes_is_verified_on_several() -> None:
     _same(compiled(x), x.softmax(-1))
 
 
+def test_one_program_serves_all_lengths_of_keys_that_heads_share(compilations: list[bool]) -> None:
+    def function(past: Any, new: Any) -> Any:
+        keys = torch.cat([past, new], -2)
+        return keys[:, :, None].expand(2, 2, 3, keys.shape[2], 4).reshape(2, 6, keys.shape[2], 4).sin()
+
+    compiled, new = _compiled(function), torch.randn(2, 2, 1, 4)
+    for length in (5, 6, 9, 2):
+        past = torch.randn(2, 2, length, 4)
+        _same(compiled(past, new), function(past, new))
+    assert compilations == [False, True]
+
+
 def test_where_no_program_serves_all_sizes_each_has_its_own(compilations: list[bool]) -> None:
     def halves(x: Any) -> Any:
         return x.reshape(2, -1).sum(0) * 2
@@ -279,6 +291,16 @@ def test_weights_that_dynamo_puts_into_the_graph_are_constants_too(compilations:
         with pytest.warns(UserWarning, match="weights of a graph have changed"):
             found = compiled(x)
         _same(found, model(x))
+
+
+def test_memory_that_is_not_in_rows_is_read_by_pytorch() -> None:
+    function = lambda x: (x + 1).as_strided((2, 2), (1, 2))  # noqa: E731
+    for x in (torch.randn(3, 4), torch.randn(4, 3).t()):
+        with (
+            warnings.catch_warnings() if x.is_contiguous() else pytest.warns(FallbackWarning, match="as_strided of add")
+        ):
+            found = _compiled(function)(x)
+        _same(found, function(x))
 
 
 def test_arguments_need_not_lie_in_rows() -> None:
@@ -792,9 +814,26 @@ def test_models_to_be_trained_are_refused() -> None:
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
-        pytest.raises(BackendCompilerFailed, match=r"require gradients .*inference_mode"),
+        pytest.raises(BackendCompilerFailed, match=r"requires gradients, .*inference_mode"),
     ):
         _compiled(torch.nn.Linear(8, 8).eval())(torch.randn(2, 8))
+
+
+def test_gradients_that_stay_inside_a_graph_are_no_training(compilations: list[bool]) -> None:
+    with torch.inference_mode(False), torch.enable_grad():
+        model, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+        _same(_compiled(torch.no_grad()(model.forward))(x), model(x).detach())
+        _same(_compiled(lambda x: model(x).detach() + 1)(x), model(x).detach() + 1)
+        assert len(compilations) == 2
+
+
+def test_gradients_that_are_enabled_inside_a_graph_are_pytorch_s() -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).eval(), torch.randn(2, 8)
+
+        with pytest.warns(FallbackWarning, match="gradients are enabled inside it"):
+            found = _compiled(torch.enable_grad()(model.forward))(x)
+        assert found.requires_grad
 
 
 def test_weights_that_are_written_to_count_at_once(compilations: list[bool]) -> None:
@@ -813,6 +852,19 @@ def test_weights_that_are_written_to_count_at_once(compilations: list[bool]) -> 
             found = compiled(x)
         _same(found, model(x))
         assert len(compilations) == 1 + backend.MOST_CHANGES
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_weights_that_are_written_to_behind_their_versions_count_too(dtype: Any) -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        weight = torch.nn.Parameter(torch.randn(8, 8).to(dtype), requires_grad=False)
+        compiled, x = _compiled(lambda x: (x * weight).abs().float()), torch.randn(2, 8, 8)
+        for factor in (1, 2, 0.5):
+            weight.data.mul_(factor)
+            _same(compiled(x), (x * weight).abs().float())
+        weight.data = weight.data * 3  # where that lies, the memory of before may be used again
+        weight.data = weight.data * 3
+        _same(compiled(x), (x * weight).abs().float())
 
 
 def test_modules_of_the_same_code_keep_their_own_weights() -> None:

@@ -106,6 +106,11 @@ class Counting(torch.nn.Module):
         return x * self.count
 
 
+class Strided(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.t().as_strided((2, 2), (1, 2)) * 2
+
+
 def _in_part_in_training() -> Any:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(8)).eval()
     model[0].train()
@@ -121,6 +126,11 @@ def _in_part_in_training() -> Any:
         (lambda: Block().eval(), {}, "give example_inputs"),
         (Block, {"example_inputs": torch.randn(2, 8)}, r"training mode; call its eval\(\) first"),
         (lambda: Block().eval(), {"example_inputs": torch.randn(2, 7)}, r"cannot export it: .*\[2, 7\]"),
+        (
+            lambda: Strided().eval(),
+            {"example_inputs": torch.randn(2, 7)},
+            "as_strided of .*, whose elements do not lie in rows",
+        ),
         (lambda: Branching().eval(), {"example_inputs": torch.randn(2, 7)}, "cannot export it: .*data-dependent"),
         (lambda: torch.jit.script(torch.nn.ReLU()).eval(), {"example_inputs": torch.randn(2)}, "TorchScript"),
         (lambda: torch.randn(2), {}, "expected a Module, an ExportedProgram or an ONNXProgram, got Tensor"),
