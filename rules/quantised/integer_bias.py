@@ -130,7 +130,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         *where,
         "the bias fits into int32: units(bias, sa, sw) < 2**30",
         "a rounded bias moves an eighth of a quantum at most: 4 * sa.high * sw.high <= sy.low",
-        *requantised(inner, "units(bias, sa, sw) + 1"),
+        *requantised(inner, f"1 - {swapped}", "units(bias, sa, sw) + 1"),
         domain="eqsat",
     )
     equation(
@@ -141,7 +141,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         *where,
         f"few rows hold the bias: {step} != 0",
         f"a rounded bias moves an eighth of a quantum at most: 4 * abs({step}) * sa.high * sw.high <= sy.low",
-        *requantised(inner, f"units(bias, sa, sw) + abs({step})", ROWS),
+        *requantised(inner, f"1 - {swapped}", f"units(bias, sa, sw) + abs({step})", ROWS),
         legalizes=QLINEAR_GEMM,
         outside="com.microsoft",
     )

@@ -68,7 +68,7 @@ equation(
     "the bias fits into int32: units(bias, sa, sw) < 2**30",
     "a rounded bias moves half a quantum at most: bias is None or sa.high * sw.high <= sy.low",
     worthwhile("it moves few elements, as verification wants: rounded_off(bias, sa, sw, sy) <= 1 / 64"),
-    *requantised("terms(w)", "units(bias, sa, sw)"),
+    *requantised("terms(w)", 0, "units(bias, sa, sw)"),
     exactness=Exactness.LSB,
     quanta=1,
 )
