@@ -25,6 +25,7 @@ from eqsat.rules.quantised.integer_bounds import (
     OPERANDS,
     UNSIGNED_RESULT,
     columns,
+    few_moved,
     is_zero,
     requantised,
     shorthands,
@@ -130,6 +131,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         *where,
         "the bias fits into int32: units(bias, sa, sw) < 2**30",
         "a rounded bias moves an eighth of a quantum at most: 4 * sa.high * sw.high <= sy.low",
+        few_moved(),
         *requantised(inner, f"1 - {swapped}", "units(bias, sa, sw) + 1"),
         domain="eqsat",
     )
@@ -141,6 +143,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         *where,
         f"few rows hold the bias: {step} != 0",
         f"a rounded bias moves an eighth of a quantum at most: 4 * abs({step}) * sa.high * sw.high <= sy.low",
+        few_moved(step),
         *requantised(inner, f"1 - {swapped}", f"units(bias, sa, sw) + abs({step})", ROWS),
         legalizes=QLINEAR_GEMM,
         outside="com.microsoft",

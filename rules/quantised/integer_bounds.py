@@ -93,6 +93,19 @@ def in_units(bias: Ref | None, sa: Ref, sw: Ref, channels: int) -> Term | None:
     return apply("Cast", apply("Round", div(spread(bias, channels), one_rank(sa, sw))), to=int(DType.INT32))
 
 
+def moved(bias: Ref | None, sa: Ref, sw: Ref, sy: Ref, step: int = 1) -> float:
+    """The share of elements that a bias moves by a quantum of the result where it is rounded to whole steps of so many units:
+    by how much of a quantum it is off, on average."""
+    if bias is None:
+        return 0.0
+    try:
+        unit = abs(step) * sa.value.astype(np.float64) * sw.value
+        with np.errstate(invalid="ignore"):  # by a step of 0
+            return float(np.abs(np.remainder(bias.value + unit / 2, unit) - unit / 2).mean()) / sy.low
+    except Unmet:
+        return abs(step) * sa.high * sw.high / (4 * sy.low)
+
+
 def one_rank(sa: Ref, sw: Ref) -> Term:
     """The scale of the sums: a number where both are numbers."""
     return mul(sa, sw) if sa.rank == 0 or sw.rank else mul(reshaped(sa, ()), sw)
@@ -125,7 +138,19 @@ def by_one(node: Ref, s: Ref, z: Ref | None) -> bool:
 
 
 functions: dict[str, Any] = named(
-    total, scaled, rounding, units, in_units, one_rank, zero_point, points, is_zero, along, by_one, positive
+    total,
+    scaled,
+    rounding,
+    moved,
+    units,
+    in_units,
+    one_rank,
+    zero_point,
+    points,
+    is_zero,
+    along,
+    by_one,
+    positive,
 )
 functions |= {"INT32_MAX": INT32_MAX}
 shorthands = {
@@ -170,6 +195,13 @@ def sums(length: str, bias: str = "0") -> tuple[str, ...]:
     """The sums of so many products, and a bias, fit into int32, and their scaled values into float32."""
     found = f"total({length}, a, za, w, zw, {bias})"
     return (f"no sum overflows: {found} <= INT32_MAX", f"scaled sums in range: scaled(sa, sw, {found})")
+
+
+def few_moved(step: str = "1") -> str:
+    """The bias in whole steps of so many units moves few elements by a quantum."""
+    return worthwhile(
+        f"a rounded bias moves few elements, as verification wants: moved(bias, sa, sw, sy, {step}) <= 1 / 128"
+    )
 
 
 def requantised(length: str, axis: int | str, bias: str = "0", rows: int = 0) -> tuple[Condition | str, ...]:

@@ -110,8 +110,13 @@ def test_bias_of_gemm_becomes_rows_of_the_weights(transposed: bool) -> None:
     x = g.fake(g.b.input("x", "float32", (64, 256)), 0.05)
     bias = g.b.constant(RNG.normal(size=512).astype(np.float32))
     w = g.weight(512, 256, axis=0) if transposed else g.weight(256, 512, axis=1)
-    result = within_one_quantum(g.finish(g.b.op("Gemm", x, w, bias, transB=int(transposed)), 0.2), 0.2)
+    y = g.b.op("Gemm", x, w, bias, transB=int(transposed))
+    result = within_one_quantum(g.finish(y, 0.4), 0.4)
     assert counts(result) == {Q: 1, "Pad": 1, "QLinearMatMul": 1, DQ: 1}
+    moved = within_one_quantum(
+        g.finish(y, 0.1), 0.1
+    )  # steps of the rows are a fortieth of a quantum: too many elements move
+    assert "Pad" not in counts(moved)
 
 
 def test_a_bias_that_rows_cannot_hold_stays_in_float() -> None:
@@ -245,6 +250,17 @@ def test_unsigned_weights_are_written_signed_for_faster_products(form: str) -> N
     assert result.report.needs["vnni"] == ["QLinearConv", "QLinearMatMul"]
     slow = eqsat.optimize(result.original, consumer="onnxruntime-avx2").program.graph
     assert all(slow.type_of(n.inputs[3]).dtype is DType.UINT8 for n in slow.nodes if n.op in weights)
+
+
+def test_unsigned_weights_of_dynamic_quantisation_are_written_signed() -> None:
+    b = GraphBuilder()
+    q, scale, zero = b.op("DynamicQuantizeLinear", b.input("x", "float32", (64, 1024)), outputs=3)
+    w, point = b.constant(RNG.integers(0, 256, (1024, 256)).astype(np.uint8)), b.constant(np.uint8(131))
+    sums = b.op("Cast", b.op("MatMulInteger", q, w, zero, point), to=1)
+    graph = b.finish({"y": b.op("Mul", sums, b.op("Mul", scale, b.constant(np.float32(0.004))))})
+    found = optimized(graph, form="onnxruntime").program.graph
+    assert [n.op for n in found.nodes] == ["DynamicQuantizeMatMul"]
+    assert found.type_of(found.nodes[0].inputs[1]).dtype is DType.INT8
 
 
 @pytest.mark.parametrize("form", ["flat", "onnxruntime"])
