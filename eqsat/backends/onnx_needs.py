@@ -44,8 +44,8 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     if envelope is not None and chosen.opset > envelope.opset:
         found["opset"], found["opset_before"] = chosen.opset, envelope.opset
         found["onnxruntime"] = _FIRST_RUNTIME.get(chosen.opset, "")
-    uses = _uses(formed)
-    newer = _newer_operators(uses, _uses(original), chosen.opset)
+    uses, before = _uses(formed), _uses(original)
+    newer = _newer_operators(uses, before, chosen.opset)
     if newer:
         found["onnxruntime"], found["operators"] = newer
     known = {node.domain for node in original.nodes} | {""}
@@ -57,8 +57,9 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     refused = sorted(key for key in new if not key.count("::") and not other.reads_operator(key))
     if refused:
         found["unread"] = {f"OpenVINO {other.version}": refused}
-    inexact = _lacked(find_consumer("onnxruntime-avx2"), uses) - _lacked(find_consumer("onnxruntime"), uses)
-    if products := inexact & new - {"DequantizeLinear"}:
+    without = find_consumer("onnxruntime-avx2")
+    inexact = _lacked(without, uses) - _lacked(without, before) - _lacked(find_consumer("onnxruntime"), uses)
+    if products := inexact - {"DequantizeLinear"}:
         found["vnni"] = sorted(products)
     return found
 

@@ -163,6 +163,11 @@ def _scatters(work: Work) -> bool:
     return shape is not None and way_of(work.attributes.get("perm", ()), shape) == "scattered"
 
 
+def _of_slower_bytes(work: Work, target: Target) -> bool:
+    """Whether it is a product of unsigned bytes on a target that multiplies those by signed ones faster."""
+    return work.dtype == "uint8*uint8" and target.peak(work.dtype) < target.peak("uint8*int8")
+
+
 def _kernels(work: Work, target: Target) -> float:
     operators = len(work.operators)
     inside = 0 if target.templates else len(steps_inside(work))
@@ -175,7 +180,8 @@ def _kernels(work: Work, target: Target) -> float:
         return 2.0 + VIEW_PRICE * _VIEWS_INSIDE
     if _free(work, target):
         return VIEW_PRICE * operators
-    return 1.0 + VIEW_PRICE * (operators - 1 + (not target.templates and _axes_of_cut(work) > 0))
+    slower = not target.templates and (_axes_of_cut(work) > 0 or _of_slower_bytes(work, target))
+    return 1.0 + VIEW_PRICE * (operators - 1 + slower)
 
 
 def _bytes(work: Work, target: Target) -> float:
@@ -199,8 +205,9 @@ COST_MODELS: dict[str, NamedModel] = {
             "kernels",
             "kernels",
             _kernels,
-            "launches; a view, a further operator in a kernel, or a Split of channels counts 0.001; what an Einsum is built of "
-            "counts, and so do the transposes within a Softmax along an inner axis; a Transpose that scatters counts as two",
+            "launches; a view, a further operator in a kernel, a Split of channels, or unsigned weights of bytes count 0.001; "
+            "what an Einsum is built of counts, and so do the transposes within a Softmax along an inner axis; a Transpose that "
+            "scatters counts as two",
             lambda target: Rates(launch=1.0 - VIEW_PRICE, operator=VIEW_PRICE, view=VIEW_PRICE),
         ),
         FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels", lambda target: Rates(byte=1.0)),

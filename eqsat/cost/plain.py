@@ -14,10 +14,12 @@ _WITH_BIAS = frozenset(("Conv", "Gemm"))
 
 _INTEGER_PRODUCTS = {
     "QLinearMatMul": ((1, 2, 4, 5, 6, 7), None),
+    "QLinearConv": ((1, 2, 4, 5, 6, 7), 8),
+    "com.microsoft::QLinearConv": ((1, 2, 4, 5, 6, 7), 8),
     "com.microsoft::QGemm": ((1, 2, 4, 5, 7, 8), 6),
     "com.microsoft::MatMulIntegerToFloat": ((2, 3, 4, 5), 6),
 }
-"""Products of integers: where scales and zero points are, and where the vector for the columns."""
+"""Products of integers: where scales and zero points are, and where the vector for the columns or channels."""
 
 _PACKED = {"com.microsoft::MatMulNBits": 3}
 """Products by weights packed in bytes: where zero points may be, and a bias behind them."""

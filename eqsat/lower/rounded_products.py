@@ -5,16 +5,18 @@ A weight that is dequantised for a product of floats is run on every call at lev
 errors of 1e-2, and for many rows more time than a product of floats, for few less. As of 1.32 that is
 
 - MatMul, or Gemm with ``alpha == beta == 1`` and no transposed operand, whose second operand is the result,
-- of a matrix of 4 or 8 bits with constant scales: one, one for each column, or one for each block of 16 or more rows,
+- of a matrix of 4 or 8 bits with constant scales: one, one for each column, or one for each block of 16 or more rows, along an
+  axis that is not counted from the end,
 - read by this product only, no output of the graph, with nothing in between but Transpose and Identity,
 - and whose first operand is not itself the result of DequantizeLinear: products of two such become products of integers.
 
 Whoever exported such a pair chose it, and it costs what the runtime makes of it. A program gets none that its original does not
-have: the weight becomes a constant of floats.
+have, but for such of weights that lie side by side: the weight becomes a constant of floats.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from types import MappingProxyType
 
 import numpy as np
@@ -28,6 +30,9 @@ from eqsat.ir.operator import Application
 from eqsat.ir.operators.matmul_nbits import MATMUL_NBITS
 from eqsat.ir.types import DType, TensorType, type_of_array
 from eqsat.lower.program import Kernel, Program
+
+_Summary = tuple[tuple[int, ...], bytes]
+"""Shape and contents of a matrix."""
 
 _DEQUANTIZE = "DequantizeLinear"
 _TRANSPARENT = ("Identity", "Transpose")
@@ -67,8 +72,9 @@ def _is_plain_product(node: Node) -> bool:
 def _is_weight(graph: Graph, node: Node) -> bool:
     if node.key != _DEQUANTIZE or any(v and v not in graph.constants for v in node.inputs):
         return False
-    integers = graph.constants[node.inputs[0]]
-    return len(integers.type.shape or ()) == 2 and integers.dtype.bits <= _MOST_BITS
+    integers, scale = graph.constants[node.inputs[0]], graph.constants[node.inputs[1]]
+    seen = scale.size == 1 or node.attributes.get("axis", 1) >= 0
+    return seen and len(integers.type.shape or ()) == 2 and integers.dtype.bits <= _MOST_BITS
 
 
 def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
@@ -100,7 +106,7 @@ def _work_of_rounded(graph: Graph, weight: Node, product: Node) -> Work | None:
 
 def without_new_pairs(program: Program, original: Graph) -> Program:
     graph = program.graph
-    new = rounded_products(graph).keys() - rounded_products(original).keys()
+    new = _new_pairs(graph, original)
     if not new:
         return program
     folded = {i: node for i, node in enumerate(graph.nodes) if not new.isdisjoint(node.outputs)}
@@ -114,6 +120,40 @@ def without_new_pairs(program: Program, original: Graph) -> Program:
     origin = {v: o for v, o in program.origin.items() if v not in new}
     kernels = tuple(_relying_on(k, [made[v] for v in k.inputs if v in made]) for k in program.kernels)
     return replace(program, graph=graph, kernels=kernels, origin=MappingProxyType(origin))
+
+
+def _new_pairs(graph: Graph, original: Graph) -> set[str]:
+    """Dequantised weights for which the runtime rounds activations, and which are not made of such of the original."""
+    given = rounded_products(original)
+    new = rounded_products(graph).keys() - given.keys()
+    if not new or not given:
+        return new
+    known = {_summary(_integers(original, value)) for value in given}
+    return {value for value in new if not _side_by_side(_integers(graph, value), known)}
+
+
+def _integers(graph: Graph, value: str) -> np.ndarray:
+    return graph.constants[graph.producers()[value].inputs[0]].numpy()
+
+
+def _summary(integers: np.ndarray) -> _Summary:
+    return integers.shape, blake2b(integers.tobytes()).digest()
+
+
+def _side_by_side(integers: np.ndarray, known: Collection[_Summary]) -> bool:
+    """Whether a matrix consists of known ones along one of its axes."""
+    for axis, extent in enumerate(integers.shape):
+        widths = {shape[axis] for shape, _ in known}
+        at = 0
+        while at < extent:
+            parts = (integers.take(range(at, at + w), axis) for w in widths if at + w <= extent)
+            part = next((p for p in parts if _summary(p) in known), None)
+            if part is None:
+                break
+            at += part.shape[axis]
+        if at == extent:
+            return True
+    return False
 
 
 def _value(node: Node, constants: Mapping[str, Constant]) -> Constant:

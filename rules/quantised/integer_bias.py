@@ -25,6 +25,7 @@ from eqsat.rules.quantised.integer_bounds import (
     OPERANDS,
     UNSIGNED_RESULT,
     columns,
+    few_moved,
     is_zero,
     requantised,
     shorthands,
@@ -124,7 +125,8 @@ equation(
     *_where,
     "the bias fits into int32: units(bias, sa, sw) < 2**30",
     "a rounded bias moves an eighth of a quantum at most: 4 * sa.high * sw.high <= sy.low",
-    *requantised("w.shape[0]", "units(bias, sa, sw) + 1"),
+    few_moved(),
+    *requantised("w.shape[0]", 1, "units(bias, sa, sw) + 1"),
     domain="eqsat",
 )
 equation(
@@ -135,7 +137,8 @@ equation(
     *_where,
     f"few rows hold the bias: {_step} != 0",
     f"a rounded bias moves an eighth of a quantum at most: 4 * abs({_step}) * sa.high * sw.high <= sy.low",
-    *requantised("w.shape[0]", f"units(bias, sa, sw) + abs({_step})", ROWS),
+    few_moved(_step),
+    *requantised("w.shape[0]", 1, f"units(bias, sa, sw) + abs({_step})", ROWS),
     legalizes=QLINEAR_GEMM,
     outside="com.microsoft",
 )

@@ -19,6 +19,7 @@ from eqsat.rules.terms import div, mul
 
 INT32_MAX = 2**31 - 1
 _UNIT = 2.0**-24
+_HALF = 0.5
 
 
 def reach(value: Ref, zero: Ref | None) -> float:
@@ -41,13 +42,38 @@ def scaled(sa: Ref, sw: Ref, most: float) -> bool:
     return ordinary(sa.low * sw.low, sa.high * sw.high, max(most, 1))
 
 
-def rounding(length: Dim, most: float, sa: Ref, sw: Ref, sy: Ref, rows: int = 0) -> float:
-    """By how many quanta of the result a sum of floats may be off the sum of integers.
+def magnitudes(w: Ref, zw: Ref | None, sw: Ref, axis: int) -> float:
+    """Largest sum of the magnitudes of constant weights in a column, dequantised; the columns lie along ``axis``. Infinite where
+    elements are not known. Of real weights it is a fourth of what it could be."""
+    try:
+        elements, scales = w.elements.astype(np.int16), sw.elements.astype(np.float64).reshape(-1)
+        points = 0 if zw is None else zw.elements.astype(np.int16).reshape(-1)
+    except Unmet:
+        return math.inf
+    columns = np.moveaxis(elements, axis, -1).reshape(-1, elements.shape[axis] if w.rank > 1 else 1)
+    return float((np.abs(columns - points).sum(axis=0, dtype=np.int64) * scales).max(initial=0))
+
+
+def rounding(
+    length: Dim,
+    left: tuple[Ref, Ref, Ref | None],
+    right: tuple[Ref, Ref, Ref | None],
+    sy: Ref,
+    axis: int,
+    bias: float = 0.0,
+    rows: int = 0,
+) -> float:
+    """By how many quanta of the result a sum of floats and a bias, in units of the sums, may be off the sum of integers.
 
     The error of summing floats grows with the square root of their number (Higham and Mary 2019), twice of which is allowed for.
+    ``left``, ``right``: integers, scale and zero point. The elements of weights are looked at where their ends do not do.
     """
-    terms = sa.values.largest(length) + rows
-    return 2 * math.sqrt(terms + 4) * _UNIT * most * sa.high * sw.high / sy.low
+    (a, sa, za), (w, sw, zw) = left, right
+    each = 2 * math.sqrt(sa.values.largest(length) + rows + 4) * _UNIT * sa.high / sy.low
+    found = each * total(length, a, za, w, zw, bias) * sw.high
+    if found <= _HALF:
+        return found
+    return min(found, each * (reach(a, za) * magnitudes(w, zw, sw, axis) + bias * sw.high))
 
 
 def units(bias: Ref | None, sa: Ref, sw: Ref) -> float:
@@ -65,6 +91,19 @@ def in_units(bias: Ref | None, sa: Ref, sw: Ref, channels: int) -> Term | None:
     if bias is None:
         return None
     return apply("Cast", apply("Round", div(spread(bias, channels), one_rank(sa, sw))), to=int(DType.INT32))
+
+
+def moved(bias: Ref | None, sa: Ref, sw: Ref, sy: Ref, step: int = 1) -> float:
+    """The share of elements that a bias moves by a quantum of the result where it is rounded to whole steps of so many units:
+    by how much of a quantum it is off, on average."""
+    if bias is None:
+        return 0.0
+    try:
+        unit = abs(step) * sa.value.astype(np.float64) * sw.value
+        with np.errstate(invalid="ignore"):  # by a step of 0
+            return float(np.abs(np.remainder(bias.value + unit / 2, unit) - unit / 2).mean()) / sy.low
+    except Unmet:
+        return abs(step) * sa.high * sw.high / (4 * sy.low)
 
 
 def one_rank(sa: Ref, sw: Ref) -> Term:
@@ -99,7 +138,19 @@ def by_one(node: Ref, s: Ref, z: Ref | None) -> bool:
 
 
 functions: dict[str, Any] = named(
-    total, scaled, rounding, units, in_units, one_rank, zero_point, points, is_zero, along, by_one, positive
+    total,
+    scaled,
+    rounding,
+    moved,
+    units,
+    in_units,
+    one_rank,
+    zero_point,
+    points,
+    is_zero,
+    along,
+    by_one,
+    positive,
 )
 functions |= {"INT32_MAX": INT32_MAX}
 shorthands = {
@@ -146,13 +197,21 @@ def sums(length: str, bias: str = "0") -> tuple[str, ...]:
     return (f"no sum overflows: {found} <= INT32_MAX", f"scaled sums in range: scaled(sa, sw, {found})")
 
 
-def requantised(length: str, bias: str = "0", rows: int = 0) -> tuple[Condition | str, ...]:
-    """The sums of floats are within half a quantum of those of integers. ``rows`` are summed besides."""
-    found = f"total({length}, a, za, w, zw, {bias})"
+def few_moved(step: str = "1") -> str:
+    """The bias in whole steps of so many units moves few elements by a quantum."""
+    return worthwhile(
+        f"a rounded bias moves few elements, as verification wants: moved(bias, sa, sw, sy, {step}) <= 1 / 128"
+    )
+
+
+def requantised(length: str, axis: int | str, bias: str = "0", rows: int = 0) -> tuple[Condition | str, ...]:
+    """The sums of floats are within half a quantum of those of integers, whose columns lie along ``axis``; ``rows`` are summed
+    besides."""
+    found = f"rounding({length}, (a, sa, za), (w, sw, zw), sy, {axis}, {bias}, {rows})"
     return (
         "a positive float32 scale of the result: sy.dtype is float32 and positive(sy)",
         Condition("one scale of the result", lambda m: by_one(m.n, m.sy, m.zy), hints=(Hint("sy", single=True),)),
         constant("zy"),
         *sums(length, bias),
-        f"rounding within half a quantum: rounding({length}, {found}, sa, sw, sy, {rows}) <= 0.5",
+        f"rounding within half a quantum: {found} <= 0.5",
     )

@@ -61,7 +61,7 @@ equation(
     columns(),
     UNSIGNED_RESULT,
     ONE_LEFT_SCALE,
-    *requantised("a.shape[-1]"),
+    *requantised("a.shape[-1]", -1),
     exactness=Exactness.LSB,
     quanta=1,
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, every_element, varies
+from eqsat.conditions import constant, every_element, varies, worthwhile
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
@@ -51,9 +51,9 @@ def recentred(zero: Ref | None, dtype: DType, like_scale: Ref) -> Term:
     return literal(moved.astype(OTHER_SIGN[dtype].numpy))
 
 
-def recentred_point(zero: Ref | None) -> Term:
-    """The zero point of integers that are recentred with it; one that is absent is zero."""
-    return literal(128, DType.UINT8) if zero is None else recenter(zero)
+def recentred_point(zero: Ref | None, dtype: DType = DType.INT8) -> Term:
+    """The zero point of integers of a type that are recentred with it; one that is absent is zero."""
+    return recenter(literal(0, dtype) if zero is None else zero)
 
 
 def shifted(bound: Ref | None, dtype: DType) -> Term | None:
@@ -191,10 +191,10 @@ def spell_out_recentring(m: Match) -> Term:
     return apply("QuantizeLinear", apply("DequantizeLinear", m.q, one, first), one, second)
 
 
-# --- for kernels that are exact for unsigned operands alone
+# --- operands of products
 
 
-def _signed_operands(view: GroupView) -> Iterator[Match]:
+def _operands(view: GroupView) -> Iterator[Match]:
     for op in operators_with(multiplies_bytes):
         for node, inputs in view.nodes(op):
             for operand, point in traits_of(op, node.attributes).differences:
@@ -204,17 +204,38 @@ def _signed_operands(view: GroupView) -> Iterator[Match]:
                     yield Match({"op": op, "inputs": given, **bound}, node)
 
 
+def _recentred_operand(m: Match) -> Apply:
+    inputs = list(m.inputs)
+    inputs[m.operand] = recenter(m.q)
+    inputs[m.point] = recentred_point(m.z, m.q.dtype)
+    return Apply(m.op, tuple(inputs), m.root.attributes)
+
+
 @group_rule(
-    find=_signed_operands,
+    find=_operands,
     where=stated("q", "signed bytes: q.dtype is int8"),
     exactness=Exactness.EXACT,
     source="adding 128 to the integer and to its zero point",
     forms=[form("MatMulInteger(x, y, *z, *w)")],
-    domain=UNSIGNED,
+    domain=UNSIGNED,  # for kernels that are exact for unsigned operands alone
 )
 def multiply_unsigned(m: Match) -> Term:
     """``f(q: int8, z) == f(R(q), z + 128)`` where of the integers and their zero point only the difference counts."""
-    inputs = list(m.inputs)
-    inputs[m.operand] = recenter(m.q)
-    inputs[m.point] = recentred_point(m.z)
-    return Apply(m.op, tuple(inputs), m.root.attributes)
+    return _recentred_operand(m)
+
+
+@group_rule(
+    find=_operands,
+    where=stated(
+        "q z operand op",
+        "unsigned bytes: q.dtype is uint8",
+        "constant weights: operand and q.is_constant and (z is None or z.is_constant)",
+        worthwhile("multiplied on the right: op != 'ConvInteger'"),  # kernels of which take filters on the left
+    ),
+    exactness=Exactness.EXACT,
+    source="taking 128 off the integer and its zero point",
+    forms=[form("MatMulInteger(x, y, *z, *w)", constant("y", "w"))],
+)
+def multiply_by_signed_weights(m: Match) -> Term:
+    """``f(w: uint8, z) == f(R(w), z - 128)`` for constants where only the difference between integers and zero point counts."""
+    return _recentred_operand(m)

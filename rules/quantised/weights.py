@@ -1,6 +1,6 @@
 """Dequantised weights side by side are one dequantised weight with a scale per slice, so that merged products stay compact."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,17 +9,34 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, GroupView, Match, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import spread
-from eqsat.rules.quantised.pairs import BYTES, Step, dequantised_parts, unblocked
+from eqsat.rules.quantised.pairs import Step, dequantised_parts
+
+
+def _blocks(step: Step) -> tuple[int, int]:
+    """How large the blocks are that have a scale each, and along which axis; 0 where there are none."""
+    size = int(step.node.attr("block_size", 0))
+    return size, size and int(step.node.attr("axis", 1)) % step.value.rank
 
 
 def _is_part(step: Step, axis: int) -> bool:
-    """Whether a constant is dequantised by one scale, or by one for each slice of an axis."""
+    """Whether a constant is dequantised by one scale, by one for each slice of an axis, or in blocks along another."""
     known = all(v is None or (v.is_constant and v.type.is_static) for v in step[1:])
-    if not known or step.value.dtype not in BYTES or step.value.rank == 0 or not unblocked(step.node.attributes):
+    if not known or not step.value.dtype.is_integer or step.value.rank == 0 or step.node.attr("output_dtype", 0):
         return False
+    block, across = _blocks(step)
+    if block:
+        return across != axis
     whole = all(v is None or v.type.size == 1 for v in (step.s, step.z))
     along = step.s.rank == 1 and int(step.node.attr("axis", 1)) % step.value.rank == axis
-    return (whole or along) and not step.node.attr("output_dtype", 0)
+    return whole or along
+
+
+def _stated(parts: Sequence[Step], axis: int) -> dict[str, int]:
+    """Attributes of the parts joined: an axis as the parts state it, if they do, for runtimes may see it only where counted from
+    the start (`eqsat.lower.rounded_products`)."""
+    block, _ = _blocks(parts[0])
+    stated = (int(p.node.attr("axis", 1)) for p in parts if block or p.s.type.size != 1)
+    return {"axis": next(stated, axis)} | ({"block_size": block} if block else {})
 
 
 def _concats(view: GroupView) -> Iterator[Match]:
@@ -33,7 +50,10 @@ def _concats(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_concats,
-    where=[Condition("one integer type", lambda m: len({p.value.dtype for p in m.parts}) == 1)],
+    where=[
+        Condition("one integer type", lambda m: len({p.value.dtype for p in m.parts}) == 1),
+        Condition("the same blocks", lambda m: len({_blocks(p) for p in m.parts}) == 1),
+    ],
     exactness=Exactness.EXACT,
     source="each element is dequantised by itself",
     forms=[
@@ -47,15 +67,18 @@ def _concats(view: GroupView) -> Iterator[Match]:
 def join_dequantized_weights(m: Match) -> Term:
     """``Concat(D(q1, s1, z1), D(q2, s2, z2), ...) == D(Concat(q1, q2, ...), s, z)`` for constants.
 
-    ``s`` and ``z`` hold one element for each slice of the axis. The parts may have parameters of their own for the whole tensor,
-    or for each slice of the axis that is joined.
+    ``s`` and ``z`` hold one element for each slice of the axis, or for each of the blocks. The parts may have parameters of their
+    own for the whole tensor, for each slice of the axis that is joined, or for blocks along another.
     """
+    block, _ = _blocks(m.parts[0])
     extents = [p.value.static_shape[m.axis] for p in m.parts]
     integers = apply("Concat", *(p.value for p in m.parts), axis=m.axis)
-    scales = (spread(p.s, n) for p, n in zip(m.parts, extents, strict=True))
+    scales = (p.s if block else spread(p.s, n) for p, n in zip(m.parts, extents, strict=True))
     zeros = (
-        literal(np.zeros(n, p.value.dtype.numpy)) if p.z is None else spread(p.z, n)
+        literal(np.zeros(p.s.static_shape if block else n, p.value.dtype.numpy))
+        if p.z is None
+        else (p.z if block else spread(p.z, n))
         for p, n in zip(m.parts, extents, strict=True)
     )
-    joined = (apply("Concat", *vectors, axis=0) for vectors in (scales, zeros))
-    return apply("DequantizeLinear", integers, *joined, axis=m.axis)
+    joined = (apply("Concat", *parts, axis=m.axis if block else 0) for parts in (scales, zeros))
+    return apply("DequantizeLinear", integers, *joined, **_stated(m.parts, m.axis))

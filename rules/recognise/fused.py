@@ -18,11 +18,10 @@ from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN, built_of
 from eqsat.ir.operator import Operator, defined, operators_with, split_key
 from eqsat.ir.schema_operator import outputs_asked_for
-from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
 from eqsat.rules.linear.alignment import spread
 from eqsat.rules.onnxruntime.parameters import are_scales, column
-from eqsat.rules.quantised.integer_bounds import INT32_MAX, reach, rounding, scaled, total
+from eqsat.rules.quantised.integer_bounds import INT32_MAX, rounding, scaled, total
 from eqsat.rules.quantised.pairs import BYTES
 from eqsat.rules.terms import outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -141,32 +140,18 @@ def has_one_scale(op: str, inputs: Sequence[Ref | None]) -> bool:
     return "::" in op or all(x is None or x.type.size == 1 for x in inputs[6:8])
 
 
-def _largest(op: str, inputs: Sequence[Ref | None]) -> tuple[Dim, float]:
-    """The number of products in each sum of QLinearMatMul or QLinearConv, and the largest sum that there can be."""
-    x, _, zx, w, _, zw, *_ = inputs
-    bias = inputs[8] if len(inputs) > 8 else None
-    assert x is not None
-    assert w is not None
-    convolves = op == "QLinearConv"
-    terms = math.prod(w.static_shape[1:]) if convolves else w.shape[max(w.rank - 2, 0)]
-    known, point = w.values.literal_of(w.handle), 0.0 if zw is None else zw.interval[0]
-    if known is None or (zw is not None and zw.low != zw.high):
-        found = total(terms, x, zx, w, zw)
-    else:
-        # element by element: the sums of real weights are a fourth of what they could be
-        axes: Any = tuple(range(1, w.rank)) if convolves else max(w.rank - 2, 0)
-        steps = np.abs(known.astype(np.int16) - np.int16(point))
-        found = reach(x, zx) * float(steps.sum(axis=axes, dtype=np.int64).max(initial=0))
-    return terms, found + (0.0 if bias is None else max(map(abs, bias.interval)))
-
-
 def sums_alike(op: str, inputs: Sequence[Ref | None]) -> bool:
     """Whether the sums of `in_floats` are within half a quantum of those of integers, which do not overflow."""
-    x, sx, _, w, sw, _, sy, *_ = inputs
+    x, sx, zx, w, sw, zw, sy, *_ = inputs
     if not (x and sx and w and sw and sy and are_scales(sx, sw, sy) and x.dtype in BYTES and w.dtype in BYTES):
         return False
-    terms, largest = _largest(op, inputs)
-    return largest <= INT32_MAX and scaled(sx, sw, largest) and rounding(terms, largest, sx, sw, sy) <= 0.5
+    convolves = op == "QLinearConv"
+    terms = math.prod(w.static_shape[1:]) if convolves else w.shape[max(w.rank - 2, 0)]
+    given = inputs[8] if len(inputs) > 8 else None
+    bias = 0.0 if given is None else max(map(abs, given.interval))
+    largest = total(terms, x, zx, w, zw, bias)
+    off = rounding(terms, (x, sx, zx), (w, sw, zw), sy, 0 if convolves else -1, bias)
+    return largest <= INT32_MAX and scaled(sx, sw, largest) and off <= 0.5
 
 
 def _drawn_bytes(d: Sampler) -> Instance:

@@ -15,6 +15,7 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import DType
 from eqsat.lower.program import Kernel, Program
 from eqsat.lower.rounded_products import rounded_products, without_new_pairs
 
@@ -126,6 +127,9 @@ def _variants() -> dict[str, Build]:
 
         return build
 
+    def from_the_end(b: GraphBuilder, x: str, w: str, s: str) -> str:
+        return b.op("MatMul", x, b.op("DequantizeLinear", w, s, axis=-1))
+
     def read_twice(b: GraphBuilder, x: str, w: str, s: str) -> str:
         weight = b.op("DequantizeLinear", w, s, axis=1)
         return b.op("MatMul", b.op("Relu", b.op("MatMul", x, weight)), weight)
@@ -140,6 +144,7 @@ def _variants() -> dict[str, Build]:
         "transposed": transposed,
         "gemm": gemm(1.0),
         "gemm with a factor": gemm(0.5),
+        "axis from the end": from_the_end,
         "read twice": read_twice,
         "product of integers": of_integers,
         "reshaped": _through_a_view,
@@ -176,3 +181,27 @@ def test_a_program_whose_pairs_are_taken_apart_relies_on_the_rules_it_did() -> N
     apart = without_new_pairs(program, original)
     assert len(apart.kernels) < len(kernels)
     assert (apart.constant_rules, apart.of_constants) == (program.constant_rules, Exactness.ROUNDING)
+
+
+def test_weights_in_blocks_stay_packed_in_one_product_of_one_input() -> None:
+    """As projections to queries, keys and values are: the runtime rounds activations for them as it did for each."""
+    b, rng = GraphBuilder(), np.random.default_rng(0)
+    x = b.input("x", "float32", (64, 64))
+    parts: dict[str, str] = {}
+    for name, columns in {"q": 512, "k": 256, "v": 256}.items():
+        integers = rng.integers(0, 16, (64, columns)).astype(ml_dtypes.uint4)
+        scales = rng.uniform(0.01, 0.02, (2, columns)).astype(np.float32)
+        points = rng.integers(6, 10, (2, columns)).astype(ml_dtypes.uint4)
+        w = b.op("DequantizeLinear", *map(b.constant, (integers, scales, points)), axis=0, block_size=32)
+        parts[name] = b.op("MatMul", x, w)
+    graph = b.finish(parts)
+    result = eqsat.optimize(graph, form="flat")
+    found = result.program.graph
+    assert [n.op for n in found.nodes if n.op in ("DequantizeLinear", "MatMul")] == ["DequantizeLinear", "MatMul"]
+    weight = next(c for c in found.constants.values() if c.dtype is DType.UINT4 and c.type.shape == (64, 1024))
+    assert weight.size == 64 * 1024
+    assert result.report.verification["verdict"] == "equal"
+    feeds = {"x": rng.standard_normal((64, 64)).astype(np.float32)}
+    expected, ours = (Session(to_model(g), "all").run(feeds) for g in (graph, found))
+    for name in parts:
+        np.testing.assert_allclose(ours[name], expected[name], atol=1e-4)

@@ -16,6 +16,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
+from eqsat.ir.types import DType
 from eqsat.result import Result
 from eqsat.verification.unsigned import in_unsigned
 
@@ -109,8 +110,13 @@ def test_bias_of_gemm_becomes_rows_of_the_weights(transposed: bool) -> None:
     x = g.fake(g.b.input("x", "float32", (64, 256)), 0.05)
     bias = g.b.constant(RNG.normal(size=512).astype(np.float32))
     w = g.weight(512, 256, axis=0) if transposed else g.weight(256, 512, axis=1)
-    result = within_one_quantum(g.finish(g.b.op("Gemm", x, w, bias, transB=int(transposed)), 0.2), 0.2)
+    y = g.b.op("Gemm", x, w, bias, transB=int(transposed))
+    result = within_one_quantum(g.finish(y, 0.4), 0.4)
     assert counts(result) == {Q: 1, "Pad": 1, "QLinearMatMul": 1, DQ: 1}
+    moved = within_one_quantum(
+        g.finish(y, 0.1), 0.1
+    )  # steps of the rows are a fortieth of a quantum: too many elements move
+    assert "Pad" not in counts(moved)
 
 
 def test_a_bias_that_rows_cannot_hold_stays_in_float() -> None:
@@ -220,6 +226,41 @@ def test_parallel_products_with_scales_of_their_own_are_one() -> None:
     for feeds in feeds_of(graph):
         for name, scale in (("y0", 0.05), ("y1", 0.02), ("y2", 0.1)):
             assert np.abs(run(graph, feeds)[name] - run(result.program.graph, feeds)[name]).max() <= scale * 1.001
+
+
+def test_sums_of_many_products_are_bounded_by_the_weights_there_are() -> None:
+    g = Quantised()
+    x = g.fake(g.b.input("x", "float32", (2, 2048)), 0.05, "uint8", 7)
+    w = RNG.integers(-127, 128, (2048, 4)).astype(np.int8)
+    sums = g.b.op("MatMul", x, g.b.op(DQ, g.b.constant(w), g.b.constant(np.float32(0.001))))
+    assert counts(within_one_quantum(g.finish(sums, 0.022), quantum=0.022)) == {Q: 1, "QLinearMatMul": 1, DQ: 1}
+
+
+@pytest.mark.parametrize("form", ["flat", "onnxruntime"])
+def test_unsigned_weights_are_written_signed_for_faster_products(form: str) -> None:
+    g = Quantised()
+    w = [RNG.integers(0, 256, shape).astype(np.uint8) for shape in ((192, 192, 1, 1), (17, 64))]
+    filters, matrix = (g.b.op(DQ, *map(g.b.constant, (v, np.float32(0.004), np.uint8(131)))) for v in w)
+    x = g.fake(g.b.input("x", "float32", (1, 192, 17, 17)), 0.05, "uint8", 120)
+    y = g.fake(g.b.op("Conv", x, filters), 0.05, "uint8", 118)
+    result = within_one_quantum(g.finish(g.b.op("MatMul", y, matrix)), form=form, cost=None)
+    found = result.program.graph
+    weights = {n.op: found.type_of(n.inputs[3]).dtype for n in found.nodes if n.op in ("QLinearConv", "QLinearMatMul")}
+    assert weights == {"QLinearConv": DType.INT8, "QLinearMatMul": DType.INT8}
+    assert result.report.needs["vnni"] == ["QLinearConv", "QLinearMatMul"]
+    slow = eqsat.optimize(result.original, consumer="onnxruntime-avx2").program.graph
+    assert all(slow.type_of(n.inputs[3]).dtype is DType.UINT8 for n in slow.nodes if n.op in weights)
+
+
+def test_unsigned_weights_of_dynamic_quantisation_are_written_signed() -> None:
+    b = GraphBuilder()
+    q, scale, zero = b.op("DynamicQuantizeLinear", b.input("x", "float32", (64, 1024)), outputs=3)
+    w, point = b.constant(RNG.integers(0, 256, (1024, 256)).astype(np.uint8)), b.constant(np.uint8(131))
+    sums = b.op("Cast", b.op("MatMulInteger", q, w, zero, point), to=1)
+    graph = b.finish({"y": b.op("Mul", sums, b.op("Mul", scale, b.constant(np.float32(0.004))))})
+    found = optimized(graph, form="onnxruntime").program.graph
+    assert [n.op for n in found.nodes] == ["DynamicQuantizeMatMul"]
+    assert found.type_of(found.nodes[0].inputs[1]).dtype is DType.INT8
 
 
 @pytest.mark.parametrize("form", ["flat", "onnxruntime"])
