@@ -365,7 +365,7 @@ def test_a_quantised_layer_may_have_any_flag_too() -> None:
     weights = b.constant(np.arange(9, dtype=np.int8).reshape(3, 3))
     parts = ((b.input("q", "uint8", (3, 3)), np.uint8(3)), (weights, np.int8(0)))
     operands = [b.op("DequantizeLinear", v, b.constant(np.float32(0.1)), b.constant(zero)) for v, zero in parts]
-    y = b.op("Gemm", *operands, b.constant(np.float32([0.5, -0.25, 0.12])), transB=2)
+    y = b.op("Gemm", *operands, b.constant(np.array([0.5, -0.25, 0.12], np.float32)), transB=2)
     y = b.op("QuantizeLinear", y, b.constant(np.float32(0.4)), b.constant(np.uint8(100)))
     encoding = encode(b.finish({"y": y}))
     assert saturate(encoding.egraph, registered_rules()).matches["multiply_integers_and_rows_of_bias"]
