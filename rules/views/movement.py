@@ -215,6 +215,14 @@ def _compared(op: str) -> None:
 
 
 equation(
+    "compose_casts_of_clipped",
+    "Cast(Cast((c := Clip(x, *low, *high)), to=a, **p), to=b, **q) == (c if b == int(x.dtype) else Cast(c, **q))",
+    constant("low", "high"),
+    "integers: x.dtype.is_integer and DType(b) in PLAIN",
+    "the bounds are of the type between: holds_all(DType(a), low, high)",
+    source="the bounds are of the type between",
+)
+equation(
     "normalise_slice",
     "Slice(x, s, t, *a, *b) == slice_term(x, taken(x, s, t, a, b))",
     constant("s", "t", "a", "b"),

@@ -83,7 +83,7 @@ def test_biased_product_is_one_operator_where_the_target_has_it() -> None:
     scales = rng.uniform(0.001, 0.002, 32).astype(np.float32)
     weight = rng.integers(-127, 128, (64, 32)).astype(np.int8)
     w = b.op(DQ, b.constant(weight), b.constant(scales), b.constant(np.zeros(32, np.int8)), axis=1)
-    y = b.op("Gemm", x, w, b.constant(rng.normal(size=32).astype(np.float32)))
+    y = b.op("Gemm", x, w, b.constant(rng.normal(scale=0.2, size=32).astype(np.float32)))
     graph = b.finish({"y": b.op(Q, y, _number(b, 0.03), b.constant(np.uint8(128)))})
     feeds = {"q": rng.integers(0, 256, (8, 64)).astype(np.uint8)}
     expected = run(graph, feeds)["y"].astype(int)

@@ -231,7 +231,7 @@ def test_a_bias_that_is_no_whole_number_of_units_stays_a_float() -> None:
     x = dequantized(b, b.input("x", "uint8", (5, 16)), 0.02, np.uint8(3))
     rng = np.random.default_rng(3)
     weight = dequantized(b, b.constant(rng.integers(-127, 128, (16, 8)).astype(np.int8)), 0.01, np.int8(0))
-    y = b.op("Add", b.op("MatMul", x, weight), b.constant(rng.normal(size=8).astype(np.float32)))
+    y = b.op("Add", b.op("MatMul", x, weight), b.constant(rng.normal(scale=0.2, size=8).astype(np.float32)))
     graph = b.finish({"y": quantized(b, y, 0.02, np.uint8(120))})
     assert eqsat.optimize(graph, form="onnxruntime", cost="kernels").report.operators_after == {
         "com.microsoft::MatMulIntegerToFloat": 1,
