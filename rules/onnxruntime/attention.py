@@ -6,7 +6,6 @@ scores, up to batches and heads. None caps scores, or looks at windows.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ import numpy as np
 from eqsat.conditions import constant
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import multiply
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
 from eqsat.rules.onnxruntime.parameters import lies_along
-from eqsat.samples import SYMBOLIC, Applied, Sampler, fixed
+from eqsat.samples import Applied, Sampler, fixed
 
 SOURCE = "contrib operators of ONNX Runtime; Vaswani et al. 2017; Ainslie et al. 2023"
 LARGEST_TRIANGLE = 1 << 22
@@ -77,34 +75,4 @@ equation(
     constant("bq", "bk", "bv"),
     "biases along the last axis: lies_along(bq, q) and lies_along(bk, k) and lies_along(bv, v)",
     sample=_biased,
-)
-
-
-def are_rows_of(rows: Ref, x: Ref, perm: Sequence[int], node: Ref) -> bool:
-    """Whether ``rows`` are the heads of ``x`` (batch, heads, sequence, size) side by side, as many as the operator has."""
-    if tuple(perm) != (0, 2, 1, 3):
-        return False
-    batch, heads, length, size = x.shape
-    return heads == node.attr("num_heads") and tuple(rows.shape) == (batch, length, multiply(heads, size))
-
-
-def _apart(d: Sampler) -> dict[str, Any]:
-    batch, queries, keys, heads, size, other = d.extents(6)
-    given, perm = d.choose((heads,) * 4 + (1,)), d.choose(((0, 2, 1, 3),) * 5 + ((0, 1, 2, 3),))
-    whole = heads * size
-    found: dict[str, Any] = {"q": tame(d, batch, queries, whole), "a": {"num_heads": given}}
-    found[SYMBOLIC] = {batch, queries} - {heads, size, other, whole, keys} if d.chance(0.3) else ()
-    for name, shape, width in (("k", "s", size), ("v", "t", other)):
-        found |= {name: tame(d, batch, heads, keys, width), shape: fixed([batch, keys, heads * width], "int64")}
-        found["t" + name] = {"perm": perm}
-    return found | ({"mask": tame(d, 1, given, queries, keys)} if d.chance() else {})
-
-
-equation(
-    "attend_to_heads_apart",
-    """com.microsoft.MultiHeadAttention(q, Reshape(Transpose(k, perm=pk, **tk), s, **rk),
-                                        Reshape(Transpose(v, perm=pv, **tv), t, **rv), None, None, *mask, **a)
-       == com.microsoft.MultiHeadAttention(q, k, v, None, None, mask, **a)""",
-    "heads apart, as many as the operator has: are_rows_of(rk, k, pk, a) and are_rows_of(rv, v, pv, a)",
-    sample=_apart,
 )

@@ -180,6 +180,8 @@ def _attention(d: Sampler) -> Instance:
     mask = (d.choose((1, batch)), d.choose((1, heads)), queries, before + keys)
     scores = _floats(d, mask) if d.chance() else None
     stored = [_floats(d, (batch, heads, before, n // heads)) for n in (width, out)] if before else []
+    if bias is None and not before and d.chance():
+        found[1:] = [_floats(d, (batch, heads, keys, n // heads)) for n in (width, out)]
     return [*found, bias, None, scores, *stored], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
 
 
