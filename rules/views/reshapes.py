@@ -91,7 +91,8 @@ def beside(value: Ref, x: Ref, y: Ref) -> tuple[Dim, ...] | None:
         return tuple(value.shape) if value.rank <= x.rank else ()
     alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(x.shape, y.shape, strict=False)))
     shape = (1,) * (y.rank - value.rank) + tuple(value.shape)
-    return (*shape[:alike], *[1] * (x.rank - alike)) if set(shape[alike:]) <= {1} and len(shape) == y.rank else None
+    lies = len(shape) == y.rank and all(d == 1 or (i < alike and d == y.shape[i]) for i, d in enumerate(shape))
+    return (*shape[:alike], *[1] * (x.rank - alike)) if lies else None
 
 
 def _viewed_back(view: GroupView) -> Iterator[Match]:
