@@ -14,7 +14,7 @@ Whoever exported such a pair chose it, and it costs what the runtime makes of it
 have, but for such of weights that lie side by side: the weight becomes a constant of floats.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
@@ -128,12 +128,14 @@ def _new_pairs(graph: Graph, original: Graph) -> set[str]:
     new = rounded_products(graph).keys() - given.keys()
     if not new or not given:
         return new
-    known = {_summary(_integers(original, value)) for value in given}
-    return {value for value in new if not _side_by_side(_integers(graph, value), known)}
+    known = set(map(_summary, _integers(original, given).values()))
+    return {value for value, integers in _integers(graph, new).items() if not _side_by_side(integers, known)}
 
 
-def _integers(graph: Graph, value: str) -> np.ndarray:
-    return graph.constants[graph.producers()[value].inputs[0]].numpy()
+def _integers(graph: Graph, values: Iterable[str]) -> dict[str, np.ndarray]:
+    """What is dequantised to each of ``values``."""
+    makers = graph.producers()
+    return {value: graph.constants[makers[value].inputs[0]].numpy() for value in values}
 
 
 def _summary(integers: np.ndarray) -> _Summary:

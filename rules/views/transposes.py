@@ -59,7 +59,8 @@ class Transposer:
         ops = (*operators_with(is_elementwise), "Pad", *more) if self.sources else ()
         self.regions = nodes_by_class(view, ops)
         self.parts = parts_by_class(view) if self.sources else {}
-        self.attention = {node.handle for op in operators_with(_attends) for node, _ in view.nodes(op)}
+        attention = operators_with(_attends) if self.sources else ()
+        self.attention = {node.handle for op in attention for node, _ in view.nodes(op)}
         self._found: dict[tuple[int, Permutation], Found | None] = {}
         self._permutations: dict[int, Permutation | None] = {}
 
