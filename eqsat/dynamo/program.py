@@ -134,7 +134,7 @@ def compile_captured(
             given = captured.apart(inputs), captured.apart(inputs)
             expected, found = captured.module(*given[0]), run(*given[1])
             _compare(captured, captured.values(expected, given[0]), captured.values(found, given[1]), moved)
-    return run
+    return run if captured.returned is None else lambda *given: run(*given)[: captured.returned]
 
 
 _SPARSE_IN_KERNELS = {onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
@@ -191,7 +191,7 @@ def _function(
             known.update(zip(rest.nodes, rest.module(*owners, *inputs), strict=True))
         return tuple(
             value if not isinstance(value, fx.Node) else inputs[numbers[value]] if value in numbers else known[value]
-            for value in captured.outputs[: captured.returned]
+            for value in captured.outputs
         )
 
     return run

@@ -47,7 +47,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def _compiled(function: Any, **options: Any) -> Any:
-    return torch.compile(function, backend=eqsat, options={"verify": False, **options})
+    return torch.compile(function, backend=eqsat, options=options)
 
 
 def _same(found: Any, expected: Any, atol: float = 1e-5) -> None:
@@ -516,7 +516,7 @@ class Rotating(torch.nn.Module):
 @pytest.mark.parametrize("runtime", ["onnxruntime", "inductor"])
 def test_complex_numbers_come_in_and_go_out(given: bool, runtime: str, compilations: list[bool]) -> None:
     model = Rotating().eval()
-    compiled = _compiled(model, runtime=runtime, verify=True)
+    compiled = _compiled(model, runtime=runtime)
     for length in (4, 6):
         x = torch.randn(2, length, 8)
         turns = (torch.polar(torch.ones(length, 4), torch.rand(length, 4)).conj(),) if given else ()
@@ -544,7 +544,7 @@ def test_floats_that_a_function_takes_no_tensor_for_have_a_program_each(compilat
 
 def test_floats_that_dynamo_guards_are_constants(compilations: list[bool]) -> None:
     model = torch.nn.LayerNorm(8).eval()
-    compiled = torch.compile(model, backend=eqsat, dynamic=True, options={"verify": False})
+    compiled = torch.compile(model, backend=eqsat, dynamic=True)
     for rows in (2, 3):
         x = torch.randn(rows, 8)
         _same(compiled(x), model(x))
@@ -615,7 +615,7 @@ def test_products_of_groups_of_rows_are_exported(ends: list[int], compilations: 
 
     with torch.inference_mode(False):
         model = Experts().eval()
-    compiled = _compiled(model, verify=True)
+    compiled = _compiled(model)
     for rows in (10, 12):
         given = torch.randn(rows, 8), torch.tensor(ends, dtype=torch.int32)
         _same(compiled(*given), model(*given))
@@ -624,7 +624,7 @@ def test_products_of_groups_of_rows_are_exported(ends: list[int], compilations: 
 
 def test_a_graph_is_cut_at_what_has_to_run_in_pytorch(compilations: list[bool]) -> None:
     model = Cut().eval()
-    compiled = _compiled(model, verify=True)
+    compiled = _compiled(model)
     for rows in (3, 4):
         x, totals = torch.randn(rows, 8), (torch.ones(()), torch.ones(()))
         with warnings.catch_warnings(record=True) as said:
@@ -694,7 +694,7 @@ def _move_results(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
 def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _move_results(monkeypatch, 0.1)
     with pytest.warns(FallbackWarning, match=r"differs from PyTorch's by 0\.1, of 1"):
-        assert _compiled(torch.relu, verify=True)(torch.ones(2)).tolist() == [1, 1]
+        assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -771,11 +771,11 @@ def test_what_roundings_move_further_is_no_reason_to_fall_back(monkeypatch: pyte
     x = torch.randn(16, 64)
     scale = float(model(x).abs().max())
     _move_results(monkeypatch, 2e-3 * scale)
-    _compiled(model, verify=True)(x)
+    _compiled(model)(x)
     _move_results(monkeypatch, 0.5 * scale)
     torch.compiler.reset()
     with pytest.warns(FallbackWarning, match="differs from PyTorch's"):
-        _compiled(model, verify=True)(x)
+        _compiled(model)(x)
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "eager", "inductor"])
@@ -784,7 +784,7 @@ def test_attention_of_a_query_that_may_see_nothing_is_zero(runtime: str, compila
     query, key, value = (torch.randn(2, 2, 6, 8) for _ in range(3))
     mask = torch.ones(6, 6, dtype=torch.bool).tril().repeat(2, 1, 1, 1)
     mask[0, ..., :2] = False  # padding on the left: the first two queries of the first sequence see nothing
-    found = _compiled(lambda q, k, v, m: attend(q, k, v, m) + 1, verify=True, runtime=runtime)(query, key, value, mask)
+    found = _compiled(lambda q, k, v, m: attend(q, k, v, m) + 1, runtime=runtime)(query, key, value, mask)
     _same(found, attend(query, key, value, mask) + 1)
     assert compilations
 
