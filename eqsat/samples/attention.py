@@ -12,6 +12,8 @@ LOWEST = float(np.finfo(np.float32).min)
 
 def draw_attention(d: Sampler) -> Instance:
     """A product, steps on the scores in any order, a softmax, now and then with a guard, and a product with values."""
+    if d.chance(0.08):
+        return _masked_by_places(d)
     drawing = Drawing()
     half = d.chance(0.15)
     lead, rows = _lead(d), d.extents(4)
@@ -65,6 +67,44 @@ def draw_attention(d: Sampler) -> Instance:
         same = (1, *same[1:]) if d.chance() else same[1:]
     v = drawing.value(_floats(d, (*same, keys, width), half))
     return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
+
+
+def _masked_by_places(d: Sampler) -> Instance:
+    """A mask that places of queries and keys tell, whose extents are symbols: causality, and what is near it."""
+    drawing, causal = Drawing(), d.chance(0.4)
+
+    def choose(*options: Any) -> Any:
+        return options[0] if causal else d.choose(options)
+
+    batch, rows, other, size = d.extents(4)
+    columns = choose(rows, rows, rows, other)
+    unknown = {rows, columns}
+    q, k, v = (drawing.value(d.floats((batch, n, size)), unknown) for n in (rows, columns, columns))
+    scores = drawing.op("MatMul", q, drawing.op("Transpose", k, perm=(0, 2, 1)))
+    kind = d.integer(0, 2)
+    if kind == 0:
+        grid = [drawing.op("Unsqueeze", drawing.places(q, 1), [1]), drawing.places(k, 1, choose(0, 0, 1, -1, 2))]
+        allowed = drawing.op(choose("GreaterOrEqual", "Greater", "Less", "LessOrEqual"), *choose(grid, grid[::-1]))
+    elif kind == 1:
+        ones = drawing.op("Expand", fixed(1.0, "float32"), drawing.op("Shape", scores, start=1))
+        cut = drawing.op("Trilu", ones, choose(0, 0, 1, -1), upper=choose(0, 1))
+        turned = rows == columns and choose(False, False, False, True)
+        cut = drawing.op("Transpose", cut, perm=(1, 0)) if turned else cut
+        zero = fixed(0.0, "float32")
+        allowed = choose(drawing.op("Cast", cut, to=9), drawing.op("Equal", cut, zero))
+    else:
+        table = np.tri(max(rows, columns) + d.integer(1, 2), k=choose(0, 0, 1, -1), dtype=np.bool_)
+        ends = [drawing.op("Shape", x, start=1, end=2) for x in (q, k)]
+        starts = choose([0, 0], [0, 0], [1, 1])
+        ends = drawing.op("Add", drawing.op("Concat", *ends, axis=0), starts)
+        allowed = drawing.op("Slice", fixed(table), starts, ends)
+    numbers = [fixed(choose(n, n, n, 0.5), "float32") for n in (0.0, d.choose((-np.inf, -np.inf, LOWEST, -1e4)))]
+    if d.chance(0.3):
+        operands = choose((scores, numbers[1]), (numbers[1], scores))
+        scores = drawing.op("Where", allowed, *operands)
+    else:
+        scores = drawing.op("Add", scores, drawing.op("Where", allowed, *choose(numbers, numbers[::-1])))
+    return drawing.finish(drawing.op("MatMul", drawing.op("Softmax", scores, axis=-1), v))
 
 
 def _guarded(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...], axis: int) -> str:

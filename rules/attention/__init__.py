@@ -12,8 +12,8 @@ Nobody can write down all spellings of attention as patterns: scales stand befor
 chosen or multiplied, heads are split by any chain of views. So `reading` goes from the product back to queries and keys, one step
 at a time, to the `scores`. Each step is an equation, looked for in the e-graph, where all spellings of a value are one class.
 Numbers that multiply queries and keys are `factors` of the scale. `grouping` follows batch and heads through views that join and
-cut them. `mask_reading`, `masks`, `elements` and `magnitudes` say what is known of the mask, and so `mask_forms` in which form
-the operator may take it:
+cut them. `mask_reading`, `masks`, `elements`, `triangles` and `magnitudes` say what is known of the mask, and so `mask_forms` in
+which form the operator may take it:
 
     c * (s + m) == c * s + c * m        (s + m) + n == s + (m + n)          assuming that scores round alike
     Where(c, s, v) == s + Where(c, 0, v)                                    assuming that `v` leaves nothing of `s`

@@ -21,6 +21,7 @@ from eqsat.rewrite import GroupView, Ref, Term, apply, literal
 from eqsat.rules.attention.elements import is_causal
 from eqsat.rules.attention.magnitudes import ABSORBING, FORBIDDING, LOW_ROW, MASK_FLOOR, SMALL
 from eqsat.rules.attention.masks import Mask, mask_of_elements
+from eqsat.rules.attention.triangles import Sides, spans
 from eqsat.rules.terms import add, by_class, complete_nodes, int64s, sub
 
 Form = tuple[Mask | None, dict[str, Any]]
@@ -43,11 +44,20 @@ def forms(mask: Mask, dtype: DType, queries: Dim, keys: Dim, *, guarded: bool) -
     if mask.array is not None and is_causal(mask.array, queries, keys, forbidding=FORBIDDING[mask.dtype]):
         yield None, {"is_causal": 1}
         return
+    earlier = mask.sides is not None and _forbids_later(mask.sides, mask.dtype)
+    if earlier and all(map(spans, mask.shape[-2:], (queries, keys))):
+        yield None, {"is_causal": 1}
+        return
     if mask.allowed is not None and mask.infinite:
         yield replace(mask, term=mask.allowed, dtype=DType.BOOL), {}
     numbers = _with_infinities(mask, dtype) if mask.infinite else _finite(mask, dtype)
     if numbers is not None:
         yield numbers, {}
+
+
+def _forbids_later(sides: Sides, dtype: DType) -> bool:
+    below, on, above = sides
+    return below == on == 0 and above <= FORBIDDING[dtype]
 
 
 def _finite(mask: Mask, dtype: DType) -> Mask | None:

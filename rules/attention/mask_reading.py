@@ -22,6 +22,7 @@ from eqsat.rules.attention.masks import (
 )
 from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.scores import Step, is_number
+from eqsat.rules.attention.triangles import of_condition, sides_of
 
 
 def added_mask(reader: Reader, mask: Ref, around: frozenset[int] = frozenset()) -> Mask:
@@ -29,7 +30,8 @@ def added_mask(reader: Reader, mask: Ref, around: frozenset[int] = frozenset()) 
     array = elements_of(reader, mask)
     if array is not None:
         return mask_of_elements(mask, mask.shape, mask.dtype, array)
-    levels = levels_of(reader, mask)
+    sides = sides_of(reader, mask)
+    levels = levels_of(reader, mask) if sides is None else frozenset(sides)
     bounds = (*mask.interval, False) if levels is None else bounds_of(np.array(sorted(levels)))
     if bounds is None or not -LARGEST <= bounds[0] <= bounds[1] <= LARGEST:
         make = mask_as_scores if is_of_products(reader, mask) else unknown_mask
@@ -39,7 +41,8 @@ def added_mask(reader: Reader, mask: Ref, around: frozenset[int] = frozenset()) 
     allowed = _truth_values(reader, mask) if infinite else None
     row = least_row_of(reader, mask)
     parts = _summands(reader, mask, around | {mask.handle}) if levels is None else ()
-    return Mask(mask, mask.shape, mask.dtype, *bounds, None, levels, row, allowed, raised=raised, parts=parts)
+    found = Mask(mask, mask.shape, mask.dtype, *bounds, None, levels, row, allowed, raised=raised, parts=parts)
+    return found.with_sides(sides)
 
 
 def _summands(reader: Reader, mask: Ref, around: frozenset[int]) -> tuple[Mask, ...]:
@@ -93,7 +96,10 @@ def selecting_mask(reader: Reader, step: Step, *, lowered: bool) -> Mask:
         found = Mask(term, condition.shape, dtype, 0.0, 0.0, True, allowed=allowed)
     else:
         found = Mask(term, condition.shape, dtype, min(value, 0.0), max(value, 0.0), replaces=True, raised=raised)
-    found = found if holds is not None else replace(found, levels=frozenset((0.0, value)))
+    if holds is None:
+        sides = sides_of(reader, condition)
+        sides = sides and of_condition(sides, *((value, 0.0) if step.swapped else (0.0, value)))
+        found = replace(found, levels=frozenset((0.0, value))).with_sides(sides)
     return found.assuming(lowered or lowest_of(step) <= FORBIDDING[dtype], REPLACED)
 
 

@@ -36,6 +36,7 @@ from eqsat.rules.attention.magnitudes import (
     is_coarse,
     rounds_otherwise,
 )
+from eqsat.rules.attention.triangles import Sides
 from eqsat.rules.terms import add, mul
 
 REPLACED = "a number that replaces scores leaves nothing of them"
@@ -56,7 +57,8 @@ class Mask:
     ``allowed``: truth values with ``shape`` as well, if the mask is 0 where they hold and minus infinity elsewhere.
     ``replaces``: the scores are replaced by a finite number, not added to. ``raised``: the mask with that number, or the
     lowest of two, where the operator takes it. ``as_scores``: the elements are products of what the model computes, as large
-    and as precise as scores. ``unknown``: the elements may be anything, NaN and infinity, too. ``parts``: the two masks that
+    and as precise as scores. ``unknown``: the elements may be anything, NaN and infinity, too. ``sides``: the numbers on
+    both sides of the diagonal and on it, if there are but these. ``parts``: the two masks that
     this is the sum of, if it is known as one. ``doubts``: what was assumed of `DOUBTS`, and does not hold.
     """
 
@@ -74,6 +76,7 @@ class Mask:
     raised: Term | None = None
     as_scores: bool = False
     unknown: bool = False
+    sides: Sides | None = None
     parts: tuple[Mask, ...] = ()
     doubts: frozenset[str] = frozenset()
 
@@ -81,6 +84,12 @@ class Mask:
     def is_open(self) -> bool:
         """Whether every row is known to have an element that does not forbid."""
         return self.row >= MASK_FLOOR
+
+    def with_sides(self, sides: Sides | None) -> Mask:
+        """The mask of which this is known, too: of a square every row has an element on the diagonal."""
+        if sides is None or self.shape[-2:-1] != self.shape[-1:]:
+            return self
+        return replace(self, sides=sides, row=max(self.row, sides[1]))
 
     def assuming(self, holds: bool, what: str) -> Mask:
         return self if holds else replace(self, doubts=self.doubts | {what})
@@ -101,6 +110,7 @@ class Mask:
             row=self.row * factor if factor > 0 else -math.inf,
             raised=self.raised if self.replaces and factor > 0 else None,
             as_scores=False,
+            sides=None,
             parts=(),
         )
         return scaled.assuming(not self.replaces or least <= FORBIDDING[self.dtype] / SHRINKING, REPLACED)
@@ -152,7 +162,7 @@ class Mask:
             return mask_of_elements(literal(array), self.shape, DType.FLOAT, array, **known)
         term = mul(wide.term, literal(np.float32(factor)))
         levels = frozenset(x * factor for x in found)
-        return replace(wide, term=term, least=self.least * factor, levels=levels, raised=term)
+        return replace(wide, term=term, least=self.least * factor, levels=levels, sides=None, raised=term)
 
     def plus(self, other: Mask) -> Mask:
         """The sum of two masks, assuming that scores round as they do beside one after the other.

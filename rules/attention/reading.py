@@ -17,6 +17,7 @@ from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.attention.magnitudes import FLOORS
 from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, Steps, are_numbers, is_number, quantising
 from eqsat.rules.terms import Node, established, nodes_by_class
+from eqsat.rules.views.indices import Indices
 
 T = TypeVar("T")
 
@@ -30,12 +31,14 @@ class Reader:
 
     view: GroupView
     by_class: dict[int, list[Node]] = field(init=False)
+    indices: Indices = field(init=False)
     _scores: dict[int, Scores | None] = field(default_factory=dict[int, Scores | None])
     _probabilities: dict[int, Probabilities | None] = field(default_factory=dict[int, Probabilities | None])
     _found: dict[tuple[object, int, int], Any] = field(default_factory=dict[tuple[object, int, int], Any])
 
     def __post_init__(self) -> None:
         self.by_class = nodes_by_class(self.view, sorted(_STEPS))
+        self.indices = Indices(self.view)
 
     def nodes(self, value: Ref, *ops: str) -> Iterator[Node]:
         """E-nodes of the class of ``value`` with one of these operators."""
