@@ -105,9 +105,29 @@ def _quotient_of_rest(rest: Form, b: int) -> Dim:
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of two extents.
+
+    >>> maximum(0, "min(1, seq) + seq - 1")
+    'seq'
+    """
     if at_least(a, b):
         return a
-    return b if at_least(b, a) else f"max({', '.join(sorted(map(str, (a, b))))})"
+    if at_least(b, a):
+        return b
+    for symbol in symbols(a) | symbols(b):  # is it the same without a ``min(1, symbol)``, for no place and for others?
+        filled = [_without_least(d, symbol) for d in (a, b)]
+        if filled != [a, b]:
+            found = maximum(*filled)
+            if substitute(found, {symbol: 0}) == maximum(*(substitute(d, {symbol: 0}) for d in (a, b))):
+                return found
+    return f"max({', '.join(sorted(map(str, (a, b))))})"
+
+
+def _without_least(dim: Dim, symbol: str) -> Dim:
+    """An extent with 1 for ``min(1, symbol)`` in its sum, as it is where the symbol is not 0."""
+    least, form = minimum(1, symbol), form_of(dim)
+    number = form.get((str(least),), 0)
+    return add(subtract(dim, multiply(number, least)), number) if number else dim
 
 
 def minimum(a: Dim, b: Dim) -> Dim:

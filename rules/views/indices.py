@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import add, at_least, multiply, product
+from eqsat.ir.extents import add, at_least, minimum, multiply, product
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
@@ -47,6 +47,11 @@ def _repeats(op: Operator) -> bool:
     return op.traits.moves and op.traits.extents is not None
 
 
+def _cuts_or_joins(op: Operator) -> bool:
+    traits = op.traits
+    return traits.moves and not (traits.permutes or traits.widens or traits.or_zero or traits.indices)
+
+
 def _computes(op: Operator) -> bool:
     """Whether an operator computes with two numbers, or converts them."""
     return op.traits.converts or (op.traits.operands == 2 and bool(op.traits.affine))
@@ -62,7 +67,8 @@ class Indices:
     @cached_property
     def nodes(self) -> dict[int, list[Node]]:
         """The operators read, by class. Most graphs have no look-up that asks for them."""
-        ops = (*operators_with(is_view), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat")
+        kinds = (is_view, _computes, _repeats, _cuts_or_joins)
+        ops = (*(op for kind in kinds for op in operators_with(kind)), "Range", "CumSum")
         return nodes_by_class(self._view, ops)
 
     def of(self, value: Ref, depth: int = _DEPTH) -> Places | None:
@@ -71,6 +77,18 @@ class Indices:
             self._found[value.handle] = None  # a circle leads nowhere
             self._found[value.handle] = self._read(value, depth - 1)
         return self._found.get(value.handle)
+
+    def _joined(self, value: Ref, parts: Sequence[Ref], depth: int) -> Places | None:
+        """One place before others, which goes on as they do: none, where there are no others."""
+        first, rest = (self.of(x, depth) for x in parts) if len(parts) == 2 else (None, None)
+        axis = value.attr("axis") % value.rank
+        if first is None or rest is None or axis in first.strides or axis not in rest.strides:
+            return None
+        length, more = (x.shape[axis] for x in parts)
+        one = length == 1 or length == minimum(1, more)
+        before = add(rest.start, multiply(rest.strides[axis], -1))
+        others = {i: s for i, s in rest.strides.items() if i != axis}
+        return Places(first.start, rest.strides) if one and (before, others) == (first.start, first.strides) else None
 
     def along_axes(self, grid: Ref) -> Iterator[list[Places | None]]:
         """The places along each axis where a grid has them side by side along its last axis."""
@@ -95,21 +113,27 @@ class Indices:
         if value.is_constant:
             return _counting(value)
         nodes = self.nodes.get(value.handle, ())
-        spelled = ((op, value, [x for x in inputs if x is not None], depth) for op, _, inputs in nodes)
+        spelled = ((op, node, [x for x in inputs if x is not None], depth) for op, node, inputs in nodes)
         return next(established(self._of_node, spelled), None)
 
     def _of_node(self, op: str, value: Ref, inputs: Sequence[Ref], depth: int) -> Places | None:
         if op == "Range":
             return Places(inputs[0].dims[0], {0: inputs[2].dims[0]})
+        if op == "Concat":
+            return self._joined(value, inputs, depth)
         x = self.of(inputs[0], depth)
-        if op == "Mul" or op == "Add":
+        if op == "Slice":
+            return None if x is None else _sliced(x, value, *inputs)
+        if op == "CumSum":
+            return None if x is None else _summed(x, value, inputs[1])
+        if op == "Mul" or op in ("Add", "Sub"):
             y = self.of(inputs[1], depth)
             if x is None or y is None:
                 return None
             a, b = (broadcast(p, v.shape, value.shape) for p, v in ((x, inputs[0]), (y, inputs[1])))
             if a is None or b is None:
                 return None
-            return _sum(a, b) if op == "Add" else _multiple(a, b)
+            return _multiple(a, b) if op == "Mul" else _sum(a, b if op == "Add" else _scaled(b, -1))
         if x is None:
             return None
         if op == "Expand":
@@ -118,6 +142,14 @@ class Indices:
             return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
         kept = _kept(inputs[0].shape, value.shape) if op in operators_with(is_view) else None
         return None if kept is None else x.moved(kept)
+
+
+def _summed(x: Places, value: Ref, axis: Ref) -> Places | None:
+    """One number added up along an axis."""
+    if x.strides or value.attr("reverse", 0):
+        return None
+    along = int(axis.value.reshape(())) % value.rank
+    return Places(0 if value.attr("exclusive", 0) else x.start, {along: x.start} if x.start != 0 else {})
 
 
 def _counting(value: Ref) -> Places | None:
@@ -135,15 +167,34 @@ def _counting(value: Ref) -> Places | None:
 
 
 def _sum(a: Places, b: Places) -> Places:
-    axes = sorted({*a.strides, *b.strides})
-    return Places(add(a.start, b.start), {i: add(a.strides.get(i, 0), b.strides.get(i, 0)) for i in axes})
+    strides = {i: add(a.strides.get(i, 0), b.strides.get(i, 0)) for i in sorted({*a.strides, *b.strides})}
+    return Places(add(a.start, b.start), {i: s for i, s in strides.items() if s != 0})
+
+
+def _scaled(places: Places, factor: Dim) -> Places:
+    return Places(multiply(places.start, factor), {i: multiply(s, factor) for i, s in places.strides.items()})
 
 
 def _multiple(a: Places, b: Places) -> Places | None:
-    for x, y in ((a, b), (b, a)):
-        if not y.strides:
-            return Places(multiply(x.start, y.start), {i: multiply(s, y.start) for i, s in x.strides.items()})
-    return None
+    return _scaled(a, b.start) if not b.strides else _scaled(b, a.start) if not a.strides else None
+
+
+def _sliced(
+    x: Places, value: Ref, data: Ref, starts: Ref, ends: Ref, axes: Ref | None = None, steps: Ref | None = None
+) -> Places | None:
+    """The places that a Slice takes, forward from a known one; where there is at most one, what comes next is no matter."""
+    start, strides = x.start, dict(x.strides)
+    which = range(starts.value.size) if axes is None else axes.value.tolist()
+    given = [1] * len(which) if steps is None else steps.value.tolist()
+    for axis, first, step in zip((a % data.rank for a in which), starts.value.tolist(), given, strict=True):
+        if axis in strides:
+            if first < 0 or step < 1:
+                return None
+            start = add(start, multiply(strides[axis], first))
+            strides[axis] = multiply(strides[axis], step)
+            if at_least(1, value.shape[axis]):
+                del strides[axis]
+    return Places(start, strides)
 
 
 def broadcast(places: Places, shape: Sequence[Dim], result: Sequence[Dim]) -> Places | None:

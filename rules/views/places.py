@@ -159,6 +159,65 @@ def cut_instead_of_gathering_first(m: Match) -> Term:
     return viewed(first, cut, m.root.shape, m.x)
 
 
+def _draw_differences(d: Sampler) -> Instance:
+    """Places and those before them, as what was packed into one sequence is told apart by jumps, and what is near that."""
+    drawing = Drawing()
+    batch, length = d.extents(2, ones=0.1)
+    given = drawing.value(d.floats((batch, length)), {batch, length})
+    step = d.choose((1, 1, 2))
+    row = drawing.op("Unsqueeze", drawing.places(given, 1, start=d.choose((0, 0, 3)), step=step), [0])
+    row = drawing.op("Expand", row, drawing.op("Shape", given)) if d.chance(0.8) and step == 1 else row
+    if d.chance(0.5):  # what is counted already, from there or elsewhere
+        ones = drawing.op("Expand", d.choose((1, 1, 1, 2)), drawing.op("Shape", given))
+        counted = drawing.op("CumSum", ones, d.choose((1, 1, 0)), exclusive=d.integer(0, 1))
+        moved = drawing.op("Sub", drawing.op("Add", row, 3), 3 if d.chance(0.8) else 2)
+        return drawing.finish(*((counted, row) if d.chance() else (moved, row)))
+    first = drawing.op("Slice", row, *(([0], [1]) if d.chance(0.9) else ([-1], [99])), [1])
+    before = drawing.op("Sub", first, step if d.chance(0.8) else 3)
+    both = drawing.op("Concat", *((before, row) if d.chance(0.9) else (row, before)), axis=d.choose((1, -1)))
+    ends = drawing.op("Shape", row, start=1, end=2), drawing.op("Shape", both, start=1, end=2)
+    earlier = drawing.op("Slice", both, [0], ends[0], [1])
+    later = drawing.op("Slice", both, [1], ends[1], [1]) if d.chance(0.9) else row
+    jumps = drawing.op("Sub", *((later, earlier) if d.chance(0.8) else (earlier, later)))
+    if d.chance(0.2):
+        jumps = drawing.op("Sub", jumps, jumps if d.chance(0.7) else step)
+        jumps = drawing.op("CumSum", jumps, d.choose((1, 0, -1)), exclusive=d.integer(0, 1))
+    return drawing.finish(jumps)
+
+
+def _computed_places(view: GroupView) -> Iterator[Match]:
+    """Differences and sums of whole numbers, where they count from and along which axes, and what counts like that."""
+    indices = Indices(view)
+    for node, pair in complete_nodes(view, "Sub", "CumSum"):
+        places = indices.of(node) if node.type.dtype is DType.INT64 and node.type.shape is not None else None
+        if places is not None and isinstance(places.start, int):
+            known = next((x for x in pair if x.type == node.type), node)
+            strides, extents = tuple(places.strides.items()), [node.shape[axis] for axis in places.strides]
+            vector = indices.counts.get(extents[0]) if len(extents) == 1 else None
+            yield Match({"n": places.start, "strides": strides, "vector": vector, "known": known}, node)
+
+
+@group_rule(
+    find=_computed_places,
+    where=stated(
+        "root strides vector n",
+        worthwhile("not constant: not root.is_constant"),
+        "counted along one axis at most: len(strides) == 0 or vector is not None",
+        "in steps of one, from 0: len(strides) == 0 or (n == 0 and strides[0][1] == 1)",
+    ),
+    exactness=Exactness.EXACT,
+    source="ONNX Range, Sub and CumSum",
+    sample=_draw_differences,
+)
+def count_places_once(m: Match) -> Term:
+    """``(i + k) - (i + l) == k - l`` and ``(i + k) - k == i`` for the places ``i`` along axes, as sums of ones or zeros count
+    them, too."""
+    if not m.strides:
+        return repeated(literal(np.int64(m.n)), (), m.root.shape, m.known)
+    target = [d if i == m.strides[0][0] else 1 for i, d in enumerate(m.root.shape)]
+    return repeated(viewed(m.vector, m.vector.shape, target, m.vector), target, m.root.shape, m.known)
+
+
 def _draw_angles(d: Sampler) -> Instance:
     drawing = Drawing()
     batch, length, size = d.extents(3, ones=0)

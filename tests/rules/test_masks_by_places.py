@@ -120,3 +120,26 @@ OTHERS: dict[str, Graph] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_near_causality_stays_a_mask(name: str) -> None:
     assert not is_causal(OTHERS[name])
+
+
+def test_places_tell_that_nothing_is_packed() -> None:
+    """As transformers finds sequences packed into one: where the difference of positions is not 1, another begins."""
+
+    def mask(b: GraphBuilder, s: Any) -> Any:
+        zero, one, last = (b.constant(np.array([n])) for n in (0, 1, 2**62))
+        rows = b.op("Expand", b.op("Unsqueeze", places(b, s, 1), zero), b.op("Shape", s, start=0, end=2))
+        before = b.op("Sub", b.op("Slice", rows, zero, one, one), b.constant(np.int64(1)))
+        both = b.op("Concat", before, rows, axis=1)
+        jumps = b.op("Sub", b.op("Slice", both, one, last, one), b.op("Slice", both, zero, extent(b, s, 1), one))
+        begins = b.op("Not", b.op("Equal", jumps, b.constant(np.int64(1))))
+        number_of = b.op("CumSum", b.op("Cast", begins, to=7), b.constant(np.int64(1)))
+        of_query, of_key = (b.op("Unsqueeze", number_of, b.constant(np.array([n]))) for n in (2, 1))
+        return b.op("And", compared("GreaterOrEqual")(b, s), b.op("Equal", of_query, of_key))
+
+    graph = graph_of(mask, -np.inf, "replaced")
+    assert is_causal(graph)
+    assert set(eqsat.optimize(graph, verify=False, form="flat").report.operators_after) <= {
+        "Attention",
+        "Unsqueeze",
+        "Squeeze",
+    }
