@@ -312,6 +312,26 @@ def test_a_scan_is_optimised(tmp_path: Path) -> None:
     assert_same_results(source, saved, {"x": X})
 
 
+def test_what_a_scan_slices_has_the_extents_of_the_whole_without_the_axis(tmp_path: Path) -> None:
+    """Converters of nearest neighbours declare nothing but a rank, and a body of which no more is known is not verified."""
+    squared = [
+        node("Identity", ["s"], ["s1"]),
+        node("Sub", ["s", "column"], ["d"]),
+        node("Mul", ["d", "d"], ["square"]),
+        node("ReduceSum", ["square", "axes"], ["o"], keepdims=0),
+    ]
+    body = helper.make_graph(
+        squared, "body", [value("s", FLOAT, ["n", 3]), value("column", FLOAT, ["m"])], [value("s1"), value("o")]
+    )
+    scan = node("Scan", ["x", "columns"], ["y", "z"], body=body, num_scan_inputs=1, scan_input_axes=[1])
+    inputs = [value("x", FLOAT, ["t", 3]), value("columns", FLOAT, [3, 8])]
+    source = model([scan], inputs, constants(axes=np.array([1])), outputs=["y", "z"])
+    result = eqsat.optimize(source)
+    assert result.report.bodies["verdicts"] == {"equal": 1}
+    saved = written(result, tmp_path / "m.onnx")
+    assert_same_results(source, saved, {"x": X[:, :3], "columns": W[:3]})
+
+
 def test_a_scan_keeps_the_types_that_nothing_but_the_file_says(tmp_path: Path) -> None:
     """Its state comes from a loop that may change its rank, and ONNX Runtime wants to know the rank of a result."""
     changing = helper.make_graph(

@@ -124,7 +124,9 @@ def test_extents_that_fit_as_they_are_are_not_related_by_chance() -> None:
     b = GraphBuilder("windows")
     x = b.input("x", "float32", ("batch", 2, "length"))
     windows = b.op("Conv", x, b.constant(np.ones((2, 2, 16), np.float32)), strides=(8,), pads=(8, 8))
-    side_by_side = b.op("ConvTranspose", windows, b.constant(np.ones((2, 2, 16), np.float32)), strides=(8,), pads=(8, 8))
+    side_by_side = b.op(
+        "ConvTranspose", windows, b.constant(np.ones((2, 2, 16), np.float32)), strides=(8,), pads=(8, 8)
+    )
     graph = b.finish({"y": b.op("Reshape", side_by_side, b.op("Shape", x))})
     assert relations_of(graph).free == ("batch", "length")
     assert trials_of(graph)
