@@ -312,6 +312,26 @@ def test_a_scan_is_optimised(tmp_path: Path) -> None:
     assert_same_results(source, saved, {"x": X})
 
 
+def test_what_a_scan_slices_has_the_extents_of_the_whole_without_the_axis(tmp_path: Path) -> None:
+    """Converters of nearest neighbours declare nothing but a rank, and a body of which no more is known is not verified."""
+    squared = [
+        node("Identity", ["s"], ["s1"]),
+        node("Sub", ["s", "column"], ["d"]),
+        node("Mul", ["d", "d"], ["square"]),
+        node("ReduceSum", ["square", "axes"], ["o"], keepdims=0),
+    ]
+    body = helper.make_graph(
+        squared, "body", [value("s", FLOAT, ["n", 3]), value("column", FLOAT, ["m"])], [value("s1"), value("o")]
+    )
+    scan = node("Scan", ["x", "columns"], ["y", "z"], body=body, num_scan_inputs=1, scan_input_axes=[1])
+    inputs = [value("x", FLOAT, ["t", 3]), value("columns", FLOAT, [3, 8])]
+    source = model([scan], inputs, constants(axes=np.array([1])), outputs=["y", "z"])
+    result = eqsat.optimize(source)
+    assert result.report.bodies["verdicts"] == {"equal": 1}
+    saved = written(result, tmp_path / "m.onnx")
+    assert_same_results(source, saved, {"x": X[:, :3], "columns": W[:3]})
+
+
 def test_a_scan_keeps_the_types_that_nothing_but_the_file_says(tmp_path: Path) -> None:
     """Its state comes from a loop that may change its rank, and ONNX Runtime wants to know the rank of a result."""
     changing = helper.make_graph(
@@ -379,6 +399,57 @@ def test_a_branch_that_is_constant_or_hands_on_what_it_captures(tmp_path: Path) 
     saved = written(eqsat.optimize(source), tmp_path / "m.onnx")
     assert operators(saved, "then_branch", "else_branch") == [[], ["Identity"]]
     assert_same_results(source, saved, {"c": True, "x": W}, {"c": False, "x": W})
+
+
+def test_the_branch_of_a_known_condition_stands_for_the_if(tmp_path: Path) -> None:
+    """As TorchScript's exporter writes ``x.squeeze(1) @ w + b``: of what the If makes not even the rank was known."""
+    squeezed = branch("squeezed", [node("Squeeze", ["x", "first"], ["u"])], "u")
+    kept = branch("kept", [node("Identity", ["x"], ["v"])], "v")
+    source = model(
+        [
+            node("Shape", ["x"], ["shape"]),
+            node("Gather", ["shape", "first"], ["extent"]),
+            node("Equal", ["extent", "first"], ["is_one"]),
+            node("If", ["is_one"], ["s"], then_branch=squeezed, else_branch=kept),
+            node("MatMul", ["s", "w"], ["m"]),
+            node("Add", ["m", "b"], ["y"]),
+        ],
+        [value("x", shape=["n", 1, 8])],
+        constants(first=np.array([1]), w=W, b=W[0]),
+    )
+    saved = written(eqsat.optimize(source), tmp_path / "m.onnx")
+    assert [n.op_type for n in saved.graph.node] == ["Squeeze", "Gemm"]
+    assert_same_results(source, saved, {"x": X[:, None]})
+
+
+def test_branches_that_stand_for_their_ifs_may_hold_the_same_names(tmp_path: Path) -> None:
+    """Two take their then-branch, in which names and constants are alike; a third in it, whose condition is an input, stays, and
+    reads what the branch defines."""
+
+    def outer(number: float) -> onnx.GraphProto:
+        inner = [branch(name, [node(op, ["t"], [name])], name) for name, op in (("p", "Exp"), ("q", "Neg"))]
+        nodes = [node("Mul", ["x", "k"], ["t"]), node("If", ["c"], ["r"], then_branch=inner[0], else_branch=inner[1])]
+        return branch("outer", nodes, "r", *constants(k=np.float32(number)))
+
+    def never(name: str) -> onnx.GraphProto:
+        return branch("never", [node("Identity", [name], ["t"])], "t")
+
+    source = model(
+        [
+            node("If", ["always"], ["a"], then_branch=outer(2), else_branch=never("x")),
+            node("If", ["always"], ["b"], then_branch=outer(3), else_branch=never("x")),
+            node("Not", ["always"], ["not"]),
+            node("If", ["not"], ["d"], then_branch=never("a"), else_branch=never("b")),
+            node("Sub", ["a", "b"], ["e"]),
+            node("Add", ["d", "e"], ["y"]),
+        ],
+        [value("c", BOOL, []), value("x", shape=["n", 8])],
+        constants(always=np.array(True)),
+    )
+    result = eqsat.optimize(source)
+    assert result.program.graph.operator_counts()["If"] == 2
+    saved = written(result, tmp_path / "m.onnx")
+    assert_same_results(source, saved, {"x": X, "c": True}, {"x": X, "c": False})
 
 
 def test_a_body_that_cannot_be_read_stays_and_the_report_says_why(tmp_path: Path) -> None:

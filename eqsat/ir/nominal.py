@@ -22,8 +22,11 @@ NOMINAL_EXTENT = 32
 TYPICAL_EXTENT = 128
 """What an extent of an input is assumed to be that is no batch, or that times `_STEP` until `_LEAST` is left of it everywhere."""
 
-_LEAST, _STEP, _STEPS = 8, 4, 5
-"""Elements that are left where a model has strides (images, sound), and how far and how often the extent grows for that."""
+_LEAST = {True: 8, False: 64}
+"""Elements that are left where a model has strides: of an extent beside another (images), and of one alone (sound)."""
+
+_STEP, _STEPS = 4, 5
+"""How far and how often an extent grows for that."""
 
 _STORED = 4
 """Axes of stored keys and values: batch, heads, tokens, size of a head."""
@@ -164,19 +167,20 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     if free := sorted(sizes.keys() - numbers.keys() - ones):
         made = {d for shape in _shapes(graph, graph.types) for d in shape if isinstance(d, str)}
         for name in free:
-            sizes[name] = _grown(name, sizes, [d for d in made if name in symbols(d)])
+            beside = any(name in shape and not {*free}.isdisjoint({*shape} - {name}) for shape in shapes)
+            sizes[name] = _grown(name, sizes, [d for d in made if name in symbols(d)], _LEAST[beside])
     return sizes
 
 
-def _grown(symbol: str, sizes: Mapping[str, int], made: Sequence[Dim]) -> int:
-    """The extent of an input of which enough is left where the model has strides; ``made``: the extents that are made of it."""
+def _grown(symbol: str, sizes: Mapping[str, int], made: Sequence[Dim], least: int) -> int:
+    """The extent of an input of which ``least`` are left where the model has strides; ``made``: what extents are made of it."""
 
     def left(size: int) -> list[int]:
         return [evaluate(d, lambda s: size if s == symbol else sizes.get(s, NOMINAL_EXTENT)) for d in made]
 
     size = sizes[symbol]
     for _ in range(_STEPS):
-        if all(now >= _LEAST or now >= more for now, more in zip(left(size), left(_STEP * size), strict=True)):
+        if all(now >= least or now >= more for now, more in zip(left(size), left(_STEP * size), strict=True)):
             break
         size *= _STEP
     return size

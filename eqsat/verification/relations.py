@@ -94,8 +94,13 @@ def extent_of(dimension: int | str, sizes: Mapping[str, int]) -> int:
 def relations_of(graph: Graph) -> Relations:
     """The relations between the symbols of ``graph``, as far as its shapes tell them."""
     symbols = symbols_of(graph)
+    scales = _SCALES if symbols else ()
+    for scale in scales:  # extents that differ fit as they are: whatever else makes other extents fit is chance
+        search = _Search(graph, symbols, scale)
+        if search.state.misfit is None:
+            return search.run()[0]
     best, reached = Relations(symbols), -1
-    for fixed, scale in itertools.product((False, True), _SCALES if symbols else ()):
+    for fixed, scale in itertools.product((False, True), scales):
         found, misfit = _Search(graph, symbols, scale, fixed).run()
         if misfit is None:
             return found
@@ -107,7 +112,7 @@ def relations_of(graph: Graph) -> Relations:
 class _Search:
     """``fixed``: a symbol may also turn out to be one number. That is the last resort, and of it 1, which broadcasts to any."""
 
-    def __init__(self, graph: Graph, symbols: Sequence[str], scale: int, fixed: bool) -> None:
+    def __init__(self, graph: Graph, symbols: Sequence[str], scale: int, fixed: bool = False) -> None:
         self.graph = graph
         self.fixed = fixed
         self.numbers = dict(zip(symbols, _telling_numbers(len(symbols), scale, _extents_in(graph)), strict=True))

@@ -146,12 +146,8 @@ class Trials:
 
     def advice(self) -> str:
         """What to do where no inputs were found."""
-        symbols = symbols_of(self.original)
-        fix = (
-            f"fix extents ({', '.join(f'--dim {s}=N' for s in symbols if not s.startswith('?'))}) or "
-            if symbols
-            else ""
-        )
+        named = ", ".join(f"--dim {s}=N" for s in symbols_of(self.original) if not s.startswith("?"))
+        fix = f"fix extents ({named}) or " if named else ""
         return f"{fix}give your own inputs (--inputs FEEDS.npz)"
 
 

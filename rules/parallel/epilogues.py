@@ -111,10 +111,11 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
 
 
 def _joined(kind: Hashable, operands: Sequence[Ref], sizes: Sequence[int]) -> Term:
-    """What stands beside the whole, by what does beside its parts."""
+    """What stands beside the whole, by what does beside its parts: a number, such as an exponent, stays one."""
     if not _is_of_columns(kind):
         return operands[0]
-    columns = apply("Concat", *map(spread, operands, sizes), axis=0)
+    number = operands[0].type.size == 1 and len({x.handle for x in operands}) == 1
+    columns = operands[0] if number else apply("Concat", *map(spread, operands, sizes), axis=0)
     return apply(kind.op, kind.shared, columns) if isinstance(kind, _Factored) else columns
 
 

@@ -72,9 +72,11 @@ equation(
     source="ONNX HardSwish; Howard et al. 2019",
 )
 equation(
-    "recognise_sigmoid",
-    "Reciprocal(Exp(x * -1) + 1) == Sigmoid(x)",  # where the exponential overflows, both are 0
-    same_type("x"),
+    # Of gates only: ONNX Runtime's Sigmoid is right to some ulp of 1 and 0 below -18, where 1 / (1 + exp(-x)) has all its
+    # digits, and classifiers divide by sums of such. Where the exponential overflows, both are 0.
+    "recognise_sigmoid_of_gate",
+    "y * (s := Reciprocal(Exp(x * -1) + 1)) == y * Sigmoid(x)",
+    "the numbers enlarge nothing: s.type == x.type",
     NARROW,
     source="ONNX Sigmoid",
 )

@@ -51,7 +51,7 @@ def test_tokens_are_told_from_the_length_of_all_keys_where_the_file_names_it() -
     assert assumed_sizes(graph, {}) == {"batch": 1, "seq": 1, "stored": TYPICAL_EXTENT, "total": TYPICAL_EXTENT}
 
 
-@pytest.mark.parametrize(("strides", "expected"), [(0, 128), (4, 128), (5, 512), (9, 8192)])
+@pytest.mark.parametrize(("strides", "expected"), [(0, 128), (1, 128), (2, 512), (8, 32768)])
 def test_enough_is_left_where_a_model_has_strides(strides: int, expected: int) -> None:
     b = GraphBuilder()
     sound = b.input("sound", "float32", (1, 1, "samples"))
@@ -59,6 +59,16 @@ def test_enough_is_left_where_a_model_has_strides(strides: int, expected: int) -
     for _ in range(strides):
         sound = b.op("Conv", sound, kernel, strides=(2,))
     assert assumed_sizes(b.finish({"y": b.op("Neg", sound)}), {}) == {"samples": expected}
+
+
+@pytest.mark.parametrize(("strides", "expected"), [(4, 128), (5, 512)])
+def test_of_images_as_many_pixels_are_left_along_both_axes_together(strides: int, expected: int) -> None:
+    b = GraphBuilder()
+    image = b.input("image", "float32", (1, 1, "rows", "columns"))
+    kernel = b.constant(np.ones((1, 1, 2, 2), np.float32))
+    for _ in range(strides):
+        image = b.op("Conv", image, kernel, strides=(2, 2))
+    assert assumed_sizes(b.finish({"y": b.op("Neg", image)}), {}) == {"rows": expected, "columns": expected}
 
 
 def test_no_extent_counts_as_less_than_nothing() -> None:

@@ -55,6 +55,25 @@ def test_masks_are_added_as_bytes_where_they_overflow_alike(dtype: str, zero: in
     _assert_verified(result)
 
 
+@pytest.mark.parametrize("is_gate", [False, True])
+def test_a_sigmoid_that_is_spelled_out_stays_precise_unless_it_is_a_gate(is_gate: bool) -> None:
+    """ONNX Runtime's Sigmoid is 0 below -18. scikit-learn's SGDClassifier chose class 0 where all scores were below."""
+    b = GraphBuilder()
+    scores = b.input("scores", "float32", ("n", 4))
+    one = b.constant(np.float32(1))
+    parts = b.op("Reciprocal", b.op("Add", b.op("Exp", b.op("Neg", scores)), one))
+    total = b.op("ReduceSum", parts, b.constant([1], "int64"), keepdims=1)
+    y = b.op("Mul", b.input("x", "float32", ("n", 4)), parts) if is_gate else b.op("Div", parts, total)
+    graph = b.finish({"y": y})
+    result = eqsat.optimize(graph)
+    _assert_verified(result)
+    assert result.program.graph.operator_counts().get("Sigmoid", 0) == is_gate
+    if not is_gate:
+        feeds = {"scores": -20 - np.arange(12, dtype=np.float32).reshape(3, 4)}
+        expected = Session(to_model(graph)).run(feeds)["y"]
+        np.testing.assert_allclose(result(feeds["scores"])["y"], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("stated", "adds"), [({}, 1), ({"output_dtype": 1}, 1), ({"output_dtype": 10}, 0)])
 @pytest.mark.parametrize("op", ["Add", "MatMul"])
 def test_dequantised_to_another_type_than_the_scale_is_not_what_kernels_on_bytes_compute(

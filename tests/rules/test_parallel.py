@@ -199,6 +199,15 @@ def test_single_numbers_are_repeated() -> None:
     assert counts(optimized(graph)) == {"MatMul": 1, "Add": 1, "Split": 1}
 
 
+def test_one_number_beside_all_parts_stays_one() -> None:
+    """ONNX Runtime has kernels of their own for some: for the exponent 2, a tensor of which it takes for any power."""
+    result = optimized(branches([5, 2, 3], lambda b, y, n: b.op("Pow", y, b.constant(np.float32(3)))))
+    assert counts(result) == {"MatMul": 1, "Pow": 1, "Split": 1}
+    graph = result.program.graph
+    (power,) = (node for node in graph.nodes if node.op == "Pow")
+    assert graph.type_of(power.inputs[1]).size == 1
+
+
 def test_chains_of_branches_grow_linearly() -> None:
     def enodes(layers: int) -> int:
         b = GraphBuilder()

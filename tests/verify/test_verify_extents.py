@@ -118,6 +118,20 @@ def test_a_mask_that_may_be_longer_than_keys_is_as_long() -> None:
     assert relations_of(graph).complete({"batch": 2, "seq": 5, "past": 3})["total"] == 8
 
 
+def test_extents_that_fit_as_they_are_are_not_related_by_chance() -> None:
+    """Of a length that has to be a multiple of 8, as windows that are laid side by side again ask for, a batch of 7 and one more
+    is no telling example."""
+    b = GraphBuilder("windows")
+    x = b.input("x", "float32", ("batch", 2, "length"))
+    windows = b.op("Conv", x, b.constant(np.ones((2, 2, 16), np.float32)), strides=(8,), pads=(8, 8))
+    side_by_side = b.op(
+        "ConvTranspose", windows, b.constant(np.ones((2, 2, 16), np.float32)), strides=(8,), pads=(8, 8)
+    )
+    graph = b.finish({"y": b.op("Reshape", side_by_side, b.op("Shape", x))})
+    assert relations_of(graph).free == ("batch", "length")
+    assert trials_of(graph)
+
+
 def test_a_mask_among_new_tokens_goes_with_one_token_behind_stored_keys() -> None:
     """It broadcasts to stored and new keys where there is one new token; and the size of a stored head is that of a new one."""
     b = GraphBuilder()

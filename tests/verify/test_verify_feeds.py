@@ -11,6 +11,7 @@ from quantised_models import masked_attention
 
 import eqsat
 from eqsat.errors import FeedError
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.verification.feeds import load_feeds, random_feeds
@@ -65,6 +66,20 @@ def test_the_range_of_an_index_is_found_through_casts_reshapes_and_offsets() -> 
     assert ids.dtype == np.int32
     assert ids.shape == (8, 8)
     assert (ids.min(), ids.max()) == (0, 2)
+
+
+@pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_the_labels_of_a_loss_are_classes(loss: str) -> None:
+    scores, labels = (
+        helper.make_tensor_value_info(name, *kind)
+        for name, kind in {"scores": (TensorProto.FLOAT, ["n", 3]), "labels": (TensorProto.INT64, ["n"])}.items()
+    )
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
+    graph = helper.make_graph([helper.make_node(loss, ["scores", "labels"], ["y"])], "g", [scores, labels], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    drawn = random_feeds(load_onnx(model), 0, {"n": 50})["labels"]
+    assert (drawn.min(), drawn.max()) == (0, 2)
+    assert eqsat.optimize(model).report.verification["verdict"] == "equal"
 
 
 def test_integers_without_a_table_and_codes() -> None:

@@ -30,8 +30,9 @@ def read_body(raw: RawNode, proto: Any, opset: int, types: Sequence[Type], captu
     if raw.domain or raw.op not in ("Loop", "Scan") or opset < 9:
         raise ModelError(f"bodies of {raw.op} at opset {opset} are not read")
     given, returned, slices = 2, 1, 0
+    attributes = {a.name: a for a in raw.proto.attribute}
     if raw.op == "Scan":
-        slices = next(a.i for a in raw.proto.attribute if a.name == "num_scan_inputs")
+        slices = attributes["num_scan_inputs"].i
         given, returned = 0, 0
     inputs, initial = [i.name for i in proto.input][given:], types[given:]
     if len(inputs) != len(initial) or not 0 <= slices <= len(inputs):
@@ -43,14 +44,14 @@ def read_body(raw: RawNode, proto: Any, opset: int, types: Sequence[Type], captu
         for output in body.output:
             if output.type.HasField("tensor_type"):
                 output.type.tensor_type.ClearField("shape")
-    unknown = {
-        name: replace(t, shape=None) if isinstance(t, TensorType) else t
-        for name, t in zip(inputs, initial, strict=True)
-    }
+    axes = attributes["scan_input_axes"].ints if "scan_input_axes" in attributes else (0,) * slices
+    if len(axes) != slices:
+        raise ModelError(f"{raw.label}: scan_input_axes has {len(axes)} axes for {slices} inputs")
+    sliced = {name: _slice(t, axis) for name, t, axis in zip(inputs[states:], initial[states:], axes, strict=True)}
     held: dict[str, Type] = dict(zip(inputs[:states], initial[:states], strict=True))
     open_dims: set[str] = set()
     while True:
-        graph = read(plain, {**captured, **unknown, **held})
+        graph = read(plain, {**captured, **sliced, **held})
         results = [graph.type_of(name) for name in graph.outputs[returned : returned + states]]
         weaker = {name: _held(held[name], result, open_dims) for name, result in zip(held, results, strict=True)}
         if weaker == held:
@@ -83,6 +84,17 @@ def body_as_model(body: Any, known: Known, model: Any) -> Any:
         if type_ != UNKNOWN or name not in own:
             info.type.CopyFrom(to_type_proto(type_))
     return found
+
+
+def _slice(whole: Type, axis: int) -> Type:
+    """What one iteration is given of a value that is scanned along an axis."""
+    if not isinstance(whole, TensorType):
+        return whole
+    dims = list(whole.shape or ())
+    if not -len(dims) <= axis < len(dims):
+        return replace(whole, shape=None)
+    del dims[axis]
+    return replace(whole, shape=tuple(dims))
 
 
 def _held(before: Type, after: Type, open_dims: set[str]) -> Type:

@@ -4,6 +4,7 @@ from typing import Any
 
 from eqsat.errors import ModelError
 from eqsat.frontends.onnx.subgraphs import copy_of, nodes_in
+from eqsat.frontends.onnx.versions.steps import means_the_same
 
 FunctionId = tuple[str, str]
 
@@ -88,18 +89,24 @@ def _with_functions(model: Any, functions: list[Any]) -> Any:
 
 
 def _in_one_version(model: Any) -> Any:
-    """``model``, changed: functions import what they only call functions of as the model does.
+    """``model``, changed: functions import what they only call functions of as the model does, and ONNX where their operators
+    mean the same at either opset.
 
-    The inliner leaves alone what imports another version of any domain, but a version says nothing of the model's own functions.
+    The inliner leaves alone what imports another version of any domain, but a version says nothing of the model's own functions,
+    and libraries write theirs at an opset of their own.
     """
     versions = {imported.domain: imported.version for imported in model.opset_import}
     own = {_id(f) for f in model.functions}
     domains = {domain for domain, _ in own}
     for function in model.functions:
-        domains_of_operators = {domain for domain, _ in calls_of(function) - own}
+        operators = calls_of(function) - own
+        shipped = [op for domain, op in operators if not domain]
+        free = domains - {domain for domain, _ in operators}
         for imported in function.opset_import:
-            if imported.domain in domains - domains_of_operators:
-                imported.version = versions.get(imported.domain, imported.version)
+            ours = versions.get(imported.domain, imported.version)
+            alike = not imported.domain and all(means_the_same(op, imported.version, ours) for op in shipped)
+            if alike or imported.domain in free:
+                imported.version = ours
     return model
 
 

@@ -12,7 +12,7 @@ from eqsat.errors import ModelError
 from eqsat.frontends.onnx.bodies import body_as_model
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.functions import inline_functions
-from eqsat.frontends.onnx.nodes import RawNode, in_order, live, read_constant_node, read_raw_node
+from eqsat.frontends.onnx.nodes import RawNode, in_order, live, raw_nodes
 from eqsat.frontends.onnx.reader import Reader, StaleTypes
 from eqsat.frontends.onnx.source import default_opset, read_source, text
 from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of, locals_of, nodes_in
@@ -85,7 +85,7 @@ def _graph_of(
     bodies = list(bodies_in(proto))
     for body in bodies:
         _move_external_weights_out(body, constants, inputs, files)
-    raw = _raw_nodes(proto, constants, inputs, files)
+    raw = raw_nodes(proto, constants, inputs, files)
     ordered = in_order(raw, {*constants, *inputs})
     outputs = tuple(o.name for o in proto.output)
     _check_outputs(outputs, {*constants, *inputs, *(o for n in raw for o in n.outputs)})
@@ -144,21 +144,6 @@ def _read(nodes: Sequence[RawNode], told: dict[str, Type], made: Callable[[dict[
             continue
         return reader
     raise ModelError("the types of values that the file tells contradict one another")
-
-
-def _raw_nodes(
-    proto: Any, constants: dict[str, Constant], inputs: Mapping[str, Any], files: ExternalFiles
-) -> list[RawNode]:
-    """The nodes but for Constants, whose values are added to ``constants``."""
-    raw: list[RawNode] = []
-    for node in proto.node:
-        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
-            raw.append(read_raw_node(node))
-        elif node.output[0] in constants or node.output[0] in inputs:
-            raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
-        else:
-            constants[node.output[0]] = read_constant_node(node, files)
-    return raw
 
 
 def _devices(proto: Any, reader: Reader) -> dict[str, str]:

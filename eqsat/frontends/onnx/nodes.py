@@ -1,6 +1,6 @@
 """Nodes of an ONNX file: attributes, bodies of control flow and what they capture, order."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +160,21 @@ def read_constant_node(proto: Any, files: ExternalFiles) -> Constant:
     if kind in (STRING, STRINGS):
         return constant_of_strings([a.s], ()) if kind == STRING else constant_of_strings(a.strings, (len(a.strings),))
     raise ModelError(f"{where}: attribute {a.name!r} is {kind_name(kind)}, which gives no tensor")
+
+
+def raw_nodes(
+    proto: Any, constants: dict[str, Constant], inputs: Mapping[str, Any], files: ExternalFiles
+) -> list[RawNode]:
+    """The nodes but for Constants, whose values are added to ``constants``."""
+    raw: list[RawNode] = []
+    for node in proto.node:
+        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            raw.append(read_raw_node(node))
+        elif node.output[0] in constants or node.output[0] in inputs:
+            raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
+        else:
+            constants[node.output[0]] = read_constant_node(node, files)
+    return raw
 
 
 def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ShapeError
 from eqsat.frontends.onnx.bodies import ReadGraph, read_body
-from eqsat.frontends.onnx.nodes import RawNode, about_node, read_attributes, read_opaque_attributes
+from eqsat.frontends.onnx.branches import taken_branch
+from eqsat.frontends.onnx.nodes import RawNode, about_node, in_order, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx.sequences import Sequences
 from eqsat.frontends.onnx.subgraphs import captures_of
 from eqsat.frontends.onnx.tensors import ExternalFiles
@@ -88,6 +89,10 @@ class Reader:
         """Adds a node of the file, in the form of the program."""
         if not raw.domain:
             check_node(raw, self.opset, self.type_of)
+        if (instead := self._instead_of_choice(raw)) is not None:
+            for node in instead:
+                self.read(node)
+            return
         for node in self._convert(raw):
             try:
                 if node.opaque:
@@ -98,6 +103,19 @@ class Reader:
                 label = f"{raw.op} node {raw.proto.name!r}" if raw.proto.name else f"node {raw.label}"
                 raise ShapeError(f"{label}: {error}") from None
             self.nodes.append(node)
+
+    def _instead_of_choice(self, raw: RawNode) -> Sequence[RawNode] | None:
+        """The nodes of the branch that is taken where ``raw`` is an If whose condition is known."""
+        known = self.constant(raw.inputs[0]) if raw.op == "If" and not raw.domain else None
+        if known is None or known.size != 1:
+            return None
+        opened = taken_branch(raw, bool(known.item()), self._names, self._files)
+        if opened is None:
+            return None
+        nodes, constants = opened
+        self.stored = {name: t for name, t in self.stored.items() if name not in raw.outputs}  # said of either branch
+        self.constants.update((name, self._pool.intern(constant)) for name, constant in constants.items())
+        return in_order(nodes, {*self.constants, *self.types})
 
     def _convert(self, raw: RawNode) -> Sequence[Node]:
         found = self._understood(raw)

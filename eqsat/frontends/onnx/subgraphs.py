@@ -66,10 +66,11 @@ def rename_captures(body: Any, renamed: Mapping[str, str], taken: set[str]) -> N
     used = own | taken | set(renamed.values())
     changes |= {name: fresh_name(name, used) for name in sorted(own & taken)}
     if changes:
-        _rename(body, changes)
+        rename(body, changes)
 
 
-def _rename(body: Any, changes: Mapping[str, str]) -> None:
+def rename(body: Any, changes: Mapping[str, str]) -> None:
+    """Renames values in a ``GraphProto`` and in the bodies inside it, in place."""
     for value in (*body.input, *body.output, *body.value_info, *body.initializer):
         value.name = changes.get(value.name, value.name)
     for sparse in body.sparse_initializer:
