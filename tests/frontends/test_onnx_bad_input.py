@@ -114,11 +114,15 @@ def test_external_data(tmp_path: Path) -> None:
     assert np.array_equal(load_onnx(written(external("inside"))).constants["w"].numpy(), X)
     for location in (str(tmp_path / "outside"), "../outside", "link"):
         fails(written(external(location)), "lies outside")
-    fails(written(external("missing")), "cannot read external data .*missing: No such file")
+    fails(written(external("missing")), "cannot read external data .*missing.: No such file")
     fails(written(external("inside", offset=4)), "needs bytes 4 to 28 of .*inside, which has 24")
     fails(written(external("inside", length=20)), "takes 24 bytes, the file has 20")
     fails(written(external("inside", offset=-8)), "needs bytes -8")
     fails(external("inside"), "the model has no folder")
+    os.mkfifo(folder / "pipe")
+    fails(written(external("pipe")), "pipe.: is no regular file")
+    fails(written(external("a\0b")), "cannot read external data .*null")
+    fails(written(external("a" * 5000)), "cannot read external data .*too long")
 
 
 def test_external_data_beside_what_a_link_leads_to(tmp_path: Path) -> None:
