@@ -12,6 +12,7 @@ from onnx_models import model, node, noise
 
 from eqsat.errors import ModelError, ShapeError
 from eqsat.frontends.onnx.model import load_onnx
+from eqsat.ir.build import GraphBuilder
 
 X = noise(2, 3)
 
@@ -234,3 +235,13 @@ def test_windows_that_are_not_positive() -> None:
 def test_a_location_that_is_no_text() -> None:
     data = external("inside!").SerializeToString()
     fails(onnx.ModelProto.FromString(data.replace(b"inside!", b"\xff\xfeside!")), "is no UTF-8 text")
+
+
+def test_operands_that_are_known_by_symbols_are_checked_as_well() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", "m"))
+    extents = b.op("Shape", x)
+    with pytest.raises(ShapeError, match="start, limit and delta must be scalars"):
+        b.op("Range", extents, extents, extents)
+    with pytest.raises(ShapeError, match="batch_dims -1"):
+        b.op("GatherND", x, b.input("places", "int64", ("n", "k")), batch_dims=-1)
