@@ -136,7 +136,7 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
     if node.key == "OneHot" and i == 0:
         depth = graph.constants.get(node.inputs[1])
         return Meaning(Role.INDEX, None if depth is None else max(1, int(depth.numpy().reshape(-1)[0]) - offset))
-    if node.key == "com.microsoft::EmbedLayerNormalization" and i in (0, 1):
+    if node.key == "com.microsoft::EmbedLayerNormalization" and i in (0, 1) and not node.opaque:
         return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
     if i in traits.truths or traits.truth or (node.key == "Sub" and i == 1):
         return Meaning(Role.MASK)
