@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -141,12 +141,14 @@ class Original:
             return run_in_interpreter(self.graph, feeds)
         wanted = dict.fromkeys((*self.graph.outputs, *extra))
         if self._file is None:
-            return self._session_for(extra).run(feeds, wanted, limit_s=self._limit_s)
-        present = [name for name in wanted if name in self._file.outputs]
-        found = self._file.run(feeds, present, limit_s=self._limit_s)
+            return self._within_limit(self._session_for(extra), feeds, wanted)
+        found = self._within_limit(self._file, feeds, [name for name in wanted if name in self._file.outputs])
         if missing := [name for name in wanted if name not in found]:
             found.update(self._session_for(missing).run(feeds, missing))
         return {name: found[name] for name in wanted}
+
+    def _within_limit(self, session: Session, feeds: Mapping[str, np.ndarray], names: Iterable[str]) -> dict[str, Any]:
+        return session.run(feeds, names) if self._limit_s is None else session.run(feeds, names, limit_s=self._limit_s)
 
     def _session_for(self, names: Sequence[str]) -> Session:
         """Runs the graph and hands out ``names``, too."""
