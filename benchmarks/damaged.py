@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,7 +37,8 @@ def damaged(data: bytes, random: Random) -> bytes:
             model = onnx.ModelProto.FromString(data)
         except Exception:  # an earlier change made it unreadable
             continue
-        random.choice(_CHANGES)(model, random)
+        with suppress(UnicodeDecodeError):  # of a name that an earlier change made no text
+            random.choice(_CHANGES)(model, random)
         data = model.SerializeToString()
     return data
 

@@ -241,10 +241,17 @@ def extract(
     with errors(json_path):
         from eqsat.extract import Effort
         from eqsat.extract import extract as run
+        from eqsat.extract.errors import ExtractionError
         from eqsat.extract.gym import read_gym
 
         graph = read_gym(egraph)
-        result = run(graph.problem, method=method, effort=Effort(work_limit, time_limit))
+        try:
+            result = run(graph.problem, method=method, effort=Effort(work_limit, time_limit))
+        except ExtractionError as error:
+            said = str(error)
+            if error.eclass is not None:  # by its name in the file
+                said = f"root e-class {graph.class_names[error.eclass]!r}{said[said.index(':') :]}"
+            raise ExtractionError(f"{egraph}: {said}") from None
         data = {
             "cost": result.cost,
             "lower_bound": result.lower_bound,

@@ -142,8 +142,12 @@ def _distance(report: Report) -> str:
     """How far the result may be from the cheapest, and of what."""
     if report.bound_scope == "none":
         return _NO_BOUND
-    least = "proved least" if report.gap <= 0 else f"at most {100 * report.gap:.2g} % above the least"
-    return f"{least} of {_SCOPES.get(report.bound_scope, report.bound_scope)}{_left_out(report)}"
+    scope = f"{_SCOPES.get(report.bound_scope, report.bound_scope)}{_left_out(report)}"
+    if report.gap <= 0:
+        return f"proved least of {scope}"
+    if report.gap > 0.49:
+        return f"not known to be near the least (lower bound {number(report.lower_bound)}) of {scope}"
+    return f"at most {100 * report.gap / (1 - report.gap):.2g} % above the least of {scope}"
 
 
 def _left_out(report: Report) -> str:

@@ -92,6 +92,10 @@ class Result:
             weights = {c.source.path for c in self.original.constants.values() if c.source is not None}
             save_onnx(self.program.graph, path, form=form, kernels=self.program.kernels, spared=weights)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: without the e-graph, its rules and sessions, which belong to this one."""
+        return {**self.__dict__, "encoding": None, "rules": (), "_session": None}
+
     def __repr__(self) -> str:
         return str(self.report)
 

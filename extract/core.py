@@ -76,7 +76,8 @@ class Core:
             if derivable[root] < 0:
                 raise ExtractionError(
                     f"root e-class {root}: no acyclic choice of finite cost derives it; "
-                    "give it a derivation from leaves or lift an infinite cost"
+                    "give it a derivation from leaves or lift an infinite cost",
+                    root,
                 )
         reached = sorted(self.roots)
         seen = bytearray(len(self.nodes))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -166,6 +168,19 @@ def test_a_result_is_an_onnx_model_in_each_form(graph: eqsat.Graph, tmp_path: Pa
         result.save(tmp_path / "saved.onnx", form=form)
         assert onnx.load(tmp_path / "saved.onnx").SerializeToString() == model.SerializeToString()
     assert [n.op_type for n in result.to_onnx().graph.node] == ["MatMul", "Relu"]
+
+
+def test_a_result_goes_to_another_process(
+    real_model: Callable[[str], Path], graph: eqsat.Graph, tmp_path: Path
+) -> None:
+    for number, source in enumerate((graph, real_model("squeezenet"))):  # weights in memory, and in a file
+        result = eqsat.optimize(source, verify=False)
+        copy = pickle.loads(pickle.dumps(result))
+        for name, each in (("here", result), ("there", copy)):
+            each.save(tmp_path / f"{name}{number}.onnx")
+        assert (tmp_path / f"here{number}.onnx").read_bytes() == (tmp_path / f"there{number}.onnx").read_bytes()
+        assert copy.report.kernels_after == result.report.kernels_after
+        assert len(pickle.dumps(result)) < 100_000
 
 
 def test_functions_beside_the_commands_take_models_in_memory(graph: eqsat.Graph) -> None:

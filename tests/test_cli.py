@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -428,7 +429,7 @@ def test_real_model_from_the_command_line(real_model: Callable[[str], Path], tmp
 
 
 def test_extract_reads_files_of_the_extraction_gym(tmp_path: Path) -> None:
-    data = {
+    data: dict[str, Any] = {
         "nodes": {
             "shared": {"op": "f", "children": ["leaf"], "eclass": "a", "cost": 5},
             "left": {"op": "g", "children": ["leaf"], "eclass": "b", "cost": 3},
@@ -445,6 +446,9 @@ def test_extract_reads_files_of_the_extraction_gym(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     done = _eqsat("extract", tmp_path / "bad.json")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    data["nodes"]["left"]["children"] = data["nodes"]["via"]["children"] = ["left"]
+    (tmp_path / "circle.json").write_text(json.dumps(data))
+    assert "circle.json: root e-class 'b': no acyclic choice" in _eqsat("extract", tmp_path / "circle.json").stderr
 
 
 def test_an_output_takes_the_place_of_no_device(model: Path, tmp_path: Path) -> None:

@@ -217,3 +217,17 @@ def test_a_result_that_nobody_verified_says_so() -> None:
 def test_a_file_laid_out_for_one_processor_says_where_to_start() -> None:
     assert of_untouched({"my::Op": 2}) == "my::Op x2"
     assert "start from the file" in of_untouched({"com.microsoft.nchwc::Conv": 3})
+
+
+@pytest.mark.parametrize(
+    ("least", "said"),
+    [
+        (10.0, "proved least of"),
+        (8.0, "at most 25 % above the least of"),
+        (0.5, "not known to be near the least (lower bound 0.5)"),
+    ],
+)
+def test_how_far_a_result_may_be_from_the_least_is_a_part_of_the_least(least: float, said: str) -> None:
+    b = GraphBuilder()
+    report = eqsat.optimize(b.finish([b.op("Relu", b.input("x", "float32", (3,)))]), verify=False).report
+    assert said in str(replace(report, cost_before=10.0, cost_after=10.0, lower_bound=least, gap=1 - least / 10))

@@ -85,7 +85,7 @@ def test_folded_weights_beyond_the_limit_are_computed_when_asked_for(
 def test_models_larger_than_memory_may_be_are_not_run_unless_asked_to(
     real_model: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "WEIGHT_BYTES", 1000)
+    monkeypatch.setattr(check, "MEMORY_BYTES", 1000)
     found = eqsat.optimize(real_model("dynamic/bert.dynamo")).report.verification
     assert found["verdict"] == "not run"
     assert "fewer layers" in found["notes"][-1]

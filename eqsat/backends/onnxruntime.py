@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
-from eqsat.errors import ModelError, OptionError
+from eqsat.errors import FeedError, ModelError, OptionError
 from eqsat.ir.types import DType
 
 if TYPE_CHECKING:
@@ -128,14 +129,37 @@ class Session:
         """ONNX Runtime's own session; it keeps the lent weights alive."""
         return self._session
 
-    def run(self, feeds: Mapping[str, Any], fetch: Iterable[str] | None = None) -> dict[str, Any]:
-        """Outputs by name (or only those named in ``fetch``). Raises `ModelError` when an operator fails."""
+    def run(
+        self, feeds: Mapping[str, Any], fetch: Iterable[str] | None = None, *, limit_s: float | None = None
+    ) -> dict[str, Any]:
+        """Outputs by name (or only those named in ``fetch``). Raises `ModelError` when an operator fails, and `FeedError` where
+        the run takes longer than ``limit_s``."""
         names = list(self.outputs if fetch is None else fetch)
+        if limit_s is None:
+            return self._run(feeds, names)
+        import onnxruntime as ort
+
+        options = ort.RunOptions()
+        timer = Timer(limit_s, setattr, (options, "terminate", True))
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._run(feeds, names, options)
+        except ModelError:
+            if options.terminate:
+                raise FeedError(f"{self.label}: a run did not end within {limit_s:g} s") from None
+            raise
+        finally:
+            timer.cancel()
+
+    def _run(
+        self, feeds: Mapping[str, Any], names: list[str], options: onnxruntime.RunOptions | None = None
+    ) -> dict[str, Any]:
         try:
             if self._plain.issuperset(names):
                 given = {k: _ort_value(v) if _is_of_another_package(v) else v for k, v in feeds.items()}
-                return dict(zip(names, self._session.run(names, given), strict=True))
-            values = self._session.run_with_ort_values(names, {k: _ort_value(v) for k, v in feeds.items()})
+                return dict(zip(names, self._session.run(names, given, options), strict=True))
+            values = self._session.run_with_ort_values(names, {k: _ort_value(v) for k, v in feeds.items()}, options)
             return {name: _to_numpy(value) for name, value in zip(names, values, strict=True)}
         except Exception as error:
             raise self.translated(error) from None

@@ -58,7 +58,7 @@ def _tensor(graph: Graph, value: str) -> TensorType:
 
 
 def _crashes(graph: Graph, makers: Mapping[str, Node], node: Node) -> bool:
-    if node.key not in _PRODUCTS:
+    if node.key not in _PRODUCTS or node.opaque:  # such as one without operands
         return False
     operands = node.inputs[:2]
     ranks = [graph.type_of(v).rank or 0 for v in operands]

@@ -22,6 +22,9 @@ from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.types import DType, TensorType, may_differ
 from eqsat.rewrite import NOT_ESTABLISHED, PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
 
+TYPE_NOT_KNOWN = "an element type is not known"
+"""Why a right side is not merged of which nothing says that it is of the left side's type."""
+
 EXTENT_MAY_DIFFER = "an extent may differ: a symbol may be 1"
 """Why a right side is not merged whose type is that of the left side for some values of the symbols at most."""
 
@@ -263,6 +266,9 @@ class RuleApplier:
         a, b = self._egraph.full_type_of(left), self._egraph.full_type_of(right)
         if a == b or not isinstance(a, TensorType) or not isinstance(b, TensorType):
             return True
+        if DType.UNDEFINED in (a.dtype, b.dtype):
+            _count(self.reasons, name, Unmet(TYPE_NOT_KNOWN))
+            return False
         if a.is_static and b.is_static:
             raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
         if not raises and may_differ(a, b):

@@ -89,6 +89,10 @@ class Constant:
         self._compute = compute
         self._computed: Callable[[], np.ndarray | None] = _nothing
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: where it lies in a file, or its elements."""
+        return Constant, (self.type, None if self.source is not None else self.numpy(), self.source)
+
     @staticmethod
     def of(value: Any, dtype: DType | str | None = None) -> Constant:
         """A constant that holds ``value`` (anything `numpy.asarray` takes) in memory."""

@@ -6,6 +6,7 @@ and an unused output are the empty string.
 
 from __future__ import annotations
 
+import copyreg
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(values)
+
+
+# Python pickles no view of a dictionary by itself, and graphs, with the programs and results around them, go to other processes.
+copyreg.pickle(MappingProxyType, lambda view: (_read_only, (dict(view),)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
 from eqsat.verification.compare import bytes_of
-from eqsat.verification.extents import sized
+from eqsat.verification.extents import Sized, sized
 from eqsat.verification.feeds import load_feeds
 from eqsat.verification.kernels import KernelCheck, KernelReport
 from eqsat.verification.levels import check_levels, levels_of
@@ -38,8 +38,8 @@ from eqsat.verification.unsigned import saturates
 from eqsat.verification.values import least_class
 from eqsat.verification.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
-WEIGHT_BYTES = 6 << 30
-"""Models of more weights than this are not run unless a full verification is asked for."""
+MEMORY_BYTES = 6 << 30
+"""Models of more weights than this, or of more values alive at once, are not run unless a full verification is asked for."""
 
 CUT_OFF = (
     "sums of products of signed bytes were compared exactly; on this processor, which has no VNNI, they are cut off at 16 bits "
@@ -73,7 +73,7 @@ def verify_program(
     relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
     rule of class ``lsb``, how many quanta it may move an integer (1 by default). Optimised by ONNX Runtime, as it will be
     run, the program has to agree up to the original's sensitivity, if ``full`` at every level and on every trial
-    (`eqsat.verification.levels`). Models of more than `WEIGHT_BYTES` run only if ``full``. ``notify`` is told how far it is.
+    (`eqsat.verification.levels`). Models of more than `MEMORY_BYTES` run only if ``full``. ``notify`` is told how far it is.
     Raises `FeedError` if ``feeds`` do not fit.
     """
     original = at_any_opset(original)  # parts of it are run, too, and are no file that somebody asked for
@@ -125,7 +125,10 @@ def _compare(
     graph, report, runner = original[0], Verification(), None
     notify("inputs")
     try:
-        extra = () if check is None else check.values_needed(sized(graph, inputs.first_shapes()))
+        at = sized(graph, inputs.first_shapes())
+        if not (full or inputs.feeds):
+            _expect_to_fit(at)
+        extra = () if check is None else check.values_needed(at)
         runner = Original(*original, extra)
         chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
@@ -176,12 +179,22 @@ def _take(kernels: KernelReport, report: Verification) -> None:
 def _too_large(*graphs: Graph) -> str:
     """Why models are not run whose weights may not fit into memory, which the system would answer by ending the process."""
     most = max(sum(c.bytes for c in set(graph.constants.values())) for graph in graphs)
-    if most <= WEIGHT_BYTES:
+    if most <= MEMORY_BYTES:
         return ""
     return (
         f"the weights take {most / 1e9:.1f} GB, and original and result would hold a copy of them each; compare programs of "
         "fewer layers, or these where there is that much memory (--verify full)"
     )
+
+
+def _expect_to_fit(original: Sized) -> None:
+    """Raises `ModelError` where values may not fit into memory, which the system would answer by ending the process."""
+    needed = original.peak_bytes()
+    if needed > MEMORY_BYTES:
+        raise ModelError(
+            f"its values take {needed / 1e9:.4g} GB at once at the least extents tried; on random inputs models run whose "
+            f"values take {MEMORY_BYTES / 1e9:.1f} GB at most"
+        )
 
 
 def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Verification:

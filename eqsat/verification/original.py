@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,16 @@ import onnx
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import ModelError
 from eqsat.frontends.onnx.source import read_source
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, nodes_within
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.pieces import run_in_interpreter, session_of
 from eqsat.verification.unsigned import saturates
 
 Source = str | Path | onnx.ModelProto | None
 
+
+LOOP_S = 120.0
+"""What a run of a model with a Loop may take: on random inputs some have no end. All other operators have one."""
 
 _MESSAGE_BYTES = 1 << 30
 """Weights of so many bytes at most are copied into a message, which holds 2 GiB and is held three times while it is loaded."""
@@ -73,6 +76,7 @@ class Original:
         self.graph = graph
         self.notes: list[str] = []
         self._extra = tuple(extra)
+        self._limit_s = LOOP_S if any(node.op == "Loop" for node in nodes_within(graph.nodes)) else None
         self._read: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._file: Session | None = None
         self._inner: Session | None = None
@@ -137,11 +141,14 @@ class Original:
             return run_in_interpreter(self.graph, feeds)
         wanted = dict.fromkeys((*self.graph.outputs, *extra))
         if self._file is None:
-            return self._session_for(extra).run(feeds, wanted)
-        found = self._file.run(feeds, [name for name in wanted if name in self._file.outputs])
+            return self._within_limit(self._session_for(extra), feeds, wanted)
+        found = self._within_limit(self._file, feeds, [name for name in wanted if name in self._file.outputs])
         if missing := [name for name in wanted if name not in found]:
             found.update(self._session_for(missing).run(feeds, missing))
         return {name: found[name] for name in wanted}
+
+    def _within_limit(self, session: Session, feeds: Mapping[str, np.ndarray], names: Iterable[str]) -> dict[str, Any]:
+        return session.run(feeds, names) if self._limit_s is None else session.run(feeds, names, limit_s=self._limit_s)
 
     def _session_for(self, names: Sequence[str]) -> Session:
         """Runs the graph and hands out ``names``, too."""

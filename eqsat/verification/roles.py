@@ -138,9 +138,9 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         return Meaning(Role.INDEX, None if depth is None else max(1, int(depth.numpy().reshape(-1)[0]) - offset))
     if (
         node.key in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss") and i == 1
-    ):  # the classes lie along axis 1 of the scores
+    ):  # classes lie along axis 1 of scores
         return Meaning(Role.INDEX, _extent(graph, node.inputs[0], 1, sizes))
-    if node.key == "com.microsoft::EmbedLayerNormalization" and i in (0, 1):
+    if node.key == "com.microsoft::EmbedLayerNormalization" and i in (0, 1) and not node.opaque:
         return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
     if i in traits.truths or traits.truth or (node.key == "Sub" and i == 1):
         return Meaning(Role.MASK)

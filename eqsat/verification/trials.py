@@ -135,7 +135,7 @@ class Trials:
     def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0) -> Trial:
         try:
             feeds = self._overflows.least(partial(random_feeds, self.original, self.seed + draw, sizes))
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # numpy's, of more elements than it can count
             raise ModelError(f"its inputs do not fit into memory: {error}") from None
         return self._trial(run, feeds, sizes)
 

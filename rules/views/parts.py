@@ -241,25 +241,33 @@ def compose_slice_of_split(m: Match) -> Term:
     return slice_term(m.whole, m.ranges)
 
 
-def _flattened(
-    handle: int, axis: int, parts: Sequence[Ref], joints: Mapping[int, Sequence[Joint]], above: frozenset[int]
-) -> Iterator[Ref]:
+_MOST_PARTS = 1024
+"""No Concat of more parts is made: of one that joins a value with itself there are twice as many at every level."""
+
+
+def _flattened(handle: int, axis: int, parts: Sequence[Ref], joints: Mapping[int, Sequence[Joint]]) -> Iterator[Ref]:
     """The parts of a concatenation and of those among its parts. What is empty is a part of itself, and stays one part."""
-    above = above | {handle}
-    for part in parts:
+    above, open_ = {handle: None}, [iter(parts)]
+    while open_:
+        part = next(open_[-1], None)
+        if part is None:
+            above.popitem()
+            open_.pop()
+            continue
         nested = joints.get(part.handle, ()) if part.handle not in above else ()
         inner = next((p for k, p in nested if k == axis and part.handle not in {q.handle for q in p}), None)
         if inner is None:
             yield part
         else:
-            yield from _flattened(part.handle, axis, inner, joints, above)
+            above[part.handle] = None
+            open_.append(iter(inner))
 
 
 def _nested_concats(view: GroupView) -> Iterator[Match]:
     joints = by_class(concats(view))
     for node, (axis, parts) in concats(view):
-        flat = list(_flattened(node.handle, axis, parts, joints, frozenset()))
-        if len(flat) > len(parts):
+        flat = list(itertools.islice(_flattened(node.handle, axis, parts, joints), _MOST_PARTS + 1))
+        if len(parts) < len(flat) <= _MOST_PARTS:
             yield Match({"flat": flat, "axis": axis}, node)
 
 

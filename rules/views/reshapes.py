@@ -33,6 +33,8 @@ def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
     """
     if result.shape == x.shape:  # both known, or there is nothing to say
         return x
+    if None not in (x.type.size, result.type.size) and x.type.size != result.type.size:
+        raise Unmet("the file declares another number of elements")  # of a Squeeze along axes that are not known
     target = [
         d if isinstance(d, int) else 0 if i < x.rank and x.shape[i] == d else -1 for i, d in enumerate(result.shape)
     ]

@@ -10,8 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import model, node, noise
 
+import eqsat
 from eqsat.errors import ModelError, ShapeError
 from eqsat.frontends.onnx.model import load_onnx
+from eqsat.ir.build import GraphBuilder
 
 X = noise(2, 3)
 
@@ -114,11 +116,15 @@ def test_external_data(tmp_path: Path) -> None:
     assert np.array_equal(load_onnx(written(external("inside"))).constants["w"].numpy(), X)
     for location in (str(tmp_path / "outside"), "../outside", "link"):
         fails(written(external(location)), "lies outside")
-    fails(written(external("missing")), "cannot read external data .*missing: No such file")
+    fails(written(external("missing")), "cannot read external data .*missing.: No such file")
     fails(written(external("inside", offset=4)), "needs bytes 4 to 28 of .*inside, which has 24")
     fails(written(external("inside", length=20)), "takes 24 bytes, the file has 20")
     fails(written(external("inside", offset=-8)), "needs bytes -8")
     fails(external("inside"), "the model has no folder")
+    os.mkfifo(folder / "pipe")
+    fails(written(external("pipe")), "pipe.: is no regular file")
+    fails(written(external("a\0b")), "cannot read external data .*null")
+    fails(written(external("a" * 5000)), "cannot read external data .*too long")
 
 
 def test_external_data_beside_what_a_link_leads_to(tmp_path: Path) -> None:
@@ -230,3 +236,39 @@ def test_windows_that_are_not_positive() -> None:
 def test_a_location_that_is_no_text() -> None:
     data = external("inside!").SerializeToString()
     fails(onnx.ModelProto.FromString(data.replace(b"inside!", b"\xff\xfeside!")), "is no UTF-8 text")
+
+
+def test_operands_that_are_known_by_symbols_are_checked_as_well() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", "m"))
+    extents = b.op("Shape", x)
+    with pytest.raises(ShapeError, match="start, limit and delta must be scalars"):
+        b.op("Range", extents, extents, extents)
+    with pytest.raises(ShapeError, match="batch_dims -1"):
+        b.op("GatherND", x, b.input("places", "int64", ("n", "k")), batch_dims=-1)
+
+
+@pytest.mark.parametrize(("op", "operands"), [("FusedMatMul", []), ("EmbedLayerNormalization", ["x"])])
+def test_operators_of_the_runtime_that_lack_operands_pass_through(op: str, operands: list[str]) -> None:
+    """No schema of ONNX says how many they have."""
+    source = model([node(op, operands, domain="com.microsoft")], {"x": X.astype(np.int64)})
+    source.opset_import.add(domain="com.microsoft", version=1)
+    report = eqsat.optimize(source).report
+    assert report.opaque == {f"com.microsoft::{op}": 1}
+    assert report.verification["verdict"] == "not run"
+
+
+def test_rules_fire_on_nothing_that_a_file_leaves_open_or_says_wrong() -> None:
+    """An input without an element type; a Squeeze whose declared result has fewer elements than its operand."""
+    turned = model([node("Einsum", ["x"], equation="ij->ji")], {"x": X})
+    turned.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
+    turned.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.DOUBLE, [3, 2]))
+    squeezed = model([node("Squeeze", ["x", "axes"])], {"x": noise(1, 3, 1, 5), "axes": np.array([-2])})
+    squeezed.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 1]))
+    for source in (turned, squeezed):
+        eqsat.optimize(source, verify=False)  # without a warning that a rule fails
+
+
+def test_bounds_of_slices_are_vectors() -> None:
+    source = model([node("Slice", ["x", "s", "e"])], {"x": X}, {"s": np.array(0), "e": np.array(1)})
+    fails(source, "starts, ends, axes and steps must be vectors", ShapeError)

@@ -12,7 +12,7 @@ from onnx_models import assert_round_trip, assert_same, info, model, node, noise
 
 import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
-from eqsat.errors import OptionError
+from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.graph import Graph, Subgraph
 from eqsat.ir.types import DType, OpaqueType, TensorType
@@ -233,6 +233,17 @@ def test_functions_of_another_opset_are_inlined_where_their_operators_mean_the_s
     source.functions.append(_function("Local", [node(op, ["a"], ["b"], **attributes)]))
     source.functions[0].opset_import[0].version = opset
     assert [n.op for n in load_onnx(source).nodes] == [op if inlined else "Local"]
+
+
+def test_functions_that_would_be_inlined_for_ever_are_refused() -> None:
+    source = model([node("F30", ["x"], domain="local")], {"x": X})
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("F0", [node("Relu", ["a"], ["b"])]))
+    for k in range(30):
+        twice = [helper.make_node(f"F{k}", [a], [b], domain="local") for a, b in (("a", "c"), ("c", "b"))]
+        source.functions.append(_function(f"F{k + 1}", twice))
+    with pytest.raises(ModelError, match="1,073,741,824 nodes, more than"):
+        load_onnx(source)
 
 
 def _refers(op: str, attribute: str, to: str, **domain: str) -> onnx.NodeProto:

@@ -120,6 +120,15 @@ def test_concatenations_of_what_is_empty_end() -> None:
     _ends(b.finish([b.op("Concat", x, b.op("Concat", empty, empty, axis=0), axis=0)]))
 
 
+def test_concatenations_of_a_value_with_itself_end() -> None:
+    """Twenty of them in a row have a million parts."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3))
+    for _ in range(20):
+        x = b.op("Concat", x, x, axis=0)
+    assert _ends(b.finish([x]))
+
+
 def test_halves_that_add_up_end() -> None:
     """``h + h`` for ``h = (x @ w) / 2``: a scale that is distributed over the sum made halves of halves."""
     b = GraphBuilder()

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from quantised_models import Edit, node, nodes_of, quantised_chain
 
+import eqsat.verification.original
 import eqsat.verification.sizes
 import eqsat.verification.trials
 from eqsat.errors import ModelError
@@ -382,3 +383,35 @@ def test_a_model_whose_outputs_are_always_zero_is_still_run() -> None:
     trials = [t for t in trials_of(from_extent(1 << 40)) if not t.is_empty]
     assert len(trials) == 2
     assert all(t.is_mute for t in trials)
+
+
+@pytest.mark.parametrize("extent", [1 << 35, 1 << 62], ids=["more than fits", "more than can be counted"])
+def test_values_larger_than_memory_may_be_are_not_drawn(extent: int) -> None:
+    b = GraphBuilder("large")
+    x = b.input("x", "float32", (extent, 3))
+    graph = b.finish({"y": b.op("Relu", x)})
+    found = eqsat.optimize(graph).report.verification
+    assert found["verdict"] == "not run"
+    assert "its values take" in found["notes"][-1]
+    assert "--inputs" in found["notes"][-1]
+
+
+def test_a_loop_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, info = helper.make_node, helper.make_tensor_value_info
+    number, truth = info("v", TensorProto.FLOAT, [2]), info("go", TensorProto.BOOL, [])
+    step = helper.make_graph(
+        [make("Identity", ["go"], ["go_on"]), make("Add", ["v", "v"], ["w"])],
+        "step",
+        [info("i", TensorProto.INT64, []), truth, number],
+        [info("go_on", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, [2])],
+    )
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    nodes = [make("Loop", ["", "yes", "x"], ["y"], body=step)]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", TensorProto.FLOAT, [2])], [info("y", TensorProto.FLOAT, [2])], [yes]
+    )
+    monkeypatch.setattr(eqsat.verification.original, "LOOP_S", 0.2)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = eqsat.optimize(model).report.verification
+    assert found["verdict"] == "not run"
+    assert "did not end within 0.2 s" in found["notes"][-1]

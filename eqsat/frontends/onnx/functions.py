@@ -8,6 +8,9 @@ from eqsat.frontends.onnx.versions.steps import means_the_same
 
 FunctionId = tuple[str, str]
 
+MOST_NODES = 10_000_000
+"""Functions are not inlined beyond: where each calls another twice there are twice as many nodes at every level."""
+
 
 def inline_functions(model: Any) -> Any:
     """``model`` with calls of its non-recursive functions replaced by their bodies, and unused functions dropped."""
@@ -21,6 +24,9 @@ def inline_functions(model: Any) -> Any:
     if len(recursive) < len(called):
         from onnx import inliner
 
+        _expect_to_end(
+            model, [f for f in sorted(all_functions, key=lambda f: len(reached[_id(f)])) if _id(f) not in recursive]
+        )
         try:
             # The inliner refuses a model with any recursion, so it sees only the others.
             model = _in_one_version(_with_functions(model, [f for f in all_functions if _id(f) not in recursive]))
@@ -33,6 +39,19 @@ def inline_functions(model: Any) -> Any:
     used = calls_of(model.graph)
     used = used.union(*(reached[f] for f in used & called.keys()))
     return _with_functions(model, [f for f in all_functions if _id(f) in used])
+
+
+def _expect_to_end(model: Any, functions: list[Any]) -> None:
+    """Raises `ModelError` where the model would be too large. Each of the functions stands behind those that it calls."""
+    sizes: dict[FunctionId, int] = {}
+    for part in (*functions, model.graph):
+        size = sum(sizes.get((node.domain, node.op_type), 1) for node in nodes_in(part))
+        if part is not model.graph:
+            sizes[_id(part)] = size
+        elif size > MOST_NODES:
+            raise ModelError(
+                f"its functions call one another so often that it has {size:,} nodes, more than {MOST_NODES:,}"
+            )
 
 
 def _name_overloads(model: Any) -> None:

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -37,19 +38,22 @@ class ExternalFiles:
                 f"tensor {tensor!r} is in the file {location!r}, but the model has no folder; load it by its path"
             )
         path = self.folders[0] / location
-        inside = any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(f)) for f in self.folders)
-        if os.path.isabs(location) or not inside:
-            raise ModelError(
-                f"tensor {tensor!r}: external data {location!r} lies outside {self.folders[0]}; move it next to the model"
-            )
         try:
+            inside = any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(f)) for f in self.folders)
+            if os.path.isabs(location) or not inside:
+                raise ModelError(
+                    f"tensor {tensor!r}: external data {location!r} lies outside {self.folders[0]}; move it next to the model"
+                )
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # to open a pipe waits for whoever writes to it
+                raise OSError("is no regular file")
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 stamp = file_stamp(file.fileno())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # a name with a null character is a ValueError
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise ModelError(f"tensor {tensor!r}: cannot read external data {path}: {reason}") from None
+            raise ModelError(f"tensor {tensor!r}: cannot read external data {str(path)[:200]!r}: {reason}") from None
         self._maps[location] = (FileRange(path.absolute(), 0, size, stamp), contents)
         return self._maps[location]
 

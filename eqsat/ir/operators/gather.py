@@ -64,7 +64,7 @@ def _infer_gather_nd(app: Application) -> tuple[Type, ...]:
     if x.shape is None or indices.shape is None:
         return (TensorType(x.dtype, None),)
     batch = app.attr("batch_dims", 0)
-    if not indices.shape or not batch < min(len(x.shape), len(indices.shape)):
+    if not indices.shape or not 0 <= batch < min(len(x.shape), len(indices.shape)):
         raise app.fail(f"batch_dims {batch} leaves nothing to index")
     depth = indices.shape[-1]
     if not isinstance(depth, int):

@@ -102,17 +102,22 @@ def _steps(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> int:
     return max(int(np.ceil((last - first) / step)), 0)
 
 
+_NO_SCALARS = "start, limit and delta must be scalars"
+
+
 def _infer_range(app: Application) -> tuple[Type, ...]:
     dtype = common_dtype(app, 0, 1, 2)
     start, limit, delta = app.value(0), app.value(1), app.value(2)
     if start is None or limit is None or delta is None:
         bounds = [app.dims(i) for i in range(3)]
+        if any(b is not None and len(b) != 1 for b in bounds):
+            raise app.fail(_NO_SCALARS)
         (first,), (last,), step = ([None] if b is None else b for b in bounds)
         if first is None or last is None or step != [1]:
             return (TensorType(dtype, (fresh_symbol(),)),)
         return (TensorType(dtype, (maximum(subtract(last, first), 0),)),)
     if not start.size == limit.size == delta.size == 1:
-        raise app.fail("start, limit and delta must be scalars")
+        raise app.fail(_NO_SCALARS)
     if not delta.any() or not all(np.isfinite(float(v.item())) for v in (start, limit, delta)):
         raise app.fail(f"from {start.item()} to {limit.item()} in steps of {delta.item()} is no range")
     return (TensorType(dtype, (_steps(start, limit, delta),)),)

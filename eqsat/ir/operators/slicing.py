@@ -36,6 +36,8 @@ def _infer_slice(app: Application) -> tuple[Type, ...]:
     if x.shape is None:
         return (x,)
     rank = len(x.shape)
+    if any(app.has(i) and app.tensor(i).rank not in (1, None) for i in range(1, 5)):
+        raise app.fail("starts, ends, axes and steps must be vectors")
     starts, ends, steps = app.dims(1), app.dims(2), app.value(4)
     axes = _slice_axes(app, rank)
     if axes is None:
