@@ -1,7 +1,5 @@
 """A program loaded: what is called with tensors, in ONNX Runtime, in PyTorch, in Inductor, on a GPU as a CUDA graph."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How the values of e-classes came about: what they were summed up from, what moved or overflowed, what is open."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ overflowed if it is not finite although the same operator on the same operands i
 is infinite there as well, and an infinity that was given stays one: neither is an overflow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

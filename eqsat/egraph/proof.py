@@ -1,7 +1,5 @@
 """Asking whether rules prove two programs equal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from eqsat.egraph.egraph import EGraph

@@ -8,8 +8,6 @@ see `eqsat.egraph.overflow`. Where the value of the class depends on a conversio
 compared: see `eqsat.egraph.undefined`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Quantising NaN (``inf / inf``, too), or casting NaN and what is beyond the range
 likes: ONNX Runtime's QuantizeLinear makes the least integer of NaN, its Cast zero, numpy what the processor does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -171,7 +170,7 @@ class _Rebuilt:
         self._old = {i: kernel for kernel in program.kernels for i in kernel.nodes}
         self._types = dict(self._graph.types)
         self._origin = dict(program.origin)
-        self._taken = set(self._types) | set(self._graph.constants) | set(self._graph.inputs)
+        self._taken = self._graph.names()
         self._nodes: list[Node] = []
         self._emitted: set[int] = set()
 
@@ -183,10 +182,10 @@ class _Rebuilt:
         graph = replace(
             self._graph,
             nodes=tuple(self._nodes),
-            types=MappingProxyType({k: t for k, t in self._types.items() if k in defined}),
+            types={k: t for k, t in self._types.items() if k in defined},
         )
         origin = {k: v for k, v in self._origin.items() if k in defined}
-        return replace(self._program, graph=graph, kernels=tuple(made), origin=MappingProxyType(origin))
+        return replace(self._program, graph=graph, kernels=tuple(made), origin=origin)
 
     def _order(self) -> list[Cone]:
         """Kernels whose inputs are computed come first, in the order of the program."""

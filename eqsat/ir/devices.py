@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from types import MappingProxyType
 
 from eqsat.ir.graph import Node
 
@@ -29,4 +28,4 @@ def spread_to_parts(nodes: Sequence[Node], owners: Mapping[str, str], known: Abs
             found.update((v, owner) for v in node.outputs if v and owner)
         for value in node.inputs:
             reader.setdefault(value, owner)
-    return MappingProxyType(found)
+    return found

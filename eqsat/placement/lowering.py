@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
@@ -124,7 +123,7 @@ class _PlacedLowering(Lowering):
         for node in program.graph.nodes:  # outputs that nobody reads
             device = device_of(node, devices)
             devices.update((v, device) for v in node.outputs if v)
-        graph = replace(program.graph, devices=MappingProxyType(devices))
+        graph = replace(program.graph, devices=devices)
         return replace(program, graph=graph)
 
     def _output_class(self, name: str) -> int:

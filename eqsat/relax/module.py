@@ -216,5 +216,5 @@ def _without_constant_nodes(program: Program) -> Program:
     if len(nodes) == len(graph.nodes):
         return program
     kernels = [replace(k, nodes=tuple(place[n] for n in k.nodes if n in place)) for k in program.kernels]
-    changed = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants)).pruned()
+    changed = replace(graph, nodes=tuple(nodes), constants=constants).pruned()
     return replace(program, graph=changed, kernels=tuple(k for k in kernels if k.nodes))

@@ -1,7 +1,5 @@
 """The registry of rules, and the decorators that put them there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Random attributes of operators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from eqsat.ir.operator import traits_of

@@ -5,8 +5,6 @@ Ranks 0 to 4, broadcasting, extents of 1, several element types, and values that
 conditions ask for (`Hint`) is drawn mostly, and left out at times: then the rule must not fire, or still be right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether what a rule adds can be computed where what it started from can: without a kernel for its types an equation is idle."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from eqsat.backends.onnxruntime_kernels import may_run

@@ -14,8 +14,6 @@ A wrong equation is refused with a counterexample. What cannot be instantiated i
 is, and reports then call it an unverified rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

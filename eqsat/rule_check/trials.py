@@ -1,7 +1,5 @@
 """Running one rule on random instances of its own left side, and saying what happened."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

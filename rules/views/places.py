@@ -5,8 +5,6 @@ triangle of that. Neither that nor the first elements of a value have to be told
 at run time; and where places are numbers to compute with, for every row of a batch, adding up ones counts them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 

@@ -6,8 +6,6 @@ of keys, with the axis moved to the front and back: the whole of ``x`` is transp
 that is put together by ``x[..., :k] = y`` and ``x[..., k:] = z`` becomes a Concat.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
