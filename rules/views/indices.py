@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.equations import named, stated
-from eqsat.exactness import Exactness
 from eqsat.ir.extents import add, at_least, multiply, product
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
@@ -231,7 +230,6 @@ def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
         "the elements are taken in order: len(axes_walked(x, places, root)) == len(places)",
         functions=named(axes_walked),
     ),
-    exactness=Exactness.EXACT,
     source=SOURCE,
     sample=_draw_grid,
 )
@@ -288,7 +286,6 @@ def has_strides_of(places: Places, x: Ref, result: Ref) -> bool:
         "the elements are taken in order: has_strides_of(places, x, root)",
         functions=named(has_strides_of, product),
     ),
-    exactness=Exactness.EXACT,
     source=SOURCE,
     sample=_draw_flat,
 )
