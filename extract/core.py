@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eqsat.extract.components import strong_components
-from eqsat.extract.errors import ExtractionError
 from eqsat.extract.knuth import knuth
-from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.problem import ExtractionError, ExtractionProblem
 
 Parts = Any
 """What a core node stands for: an e-node number, or a pair of parts (a binary tree, so that merging is O(1))."""

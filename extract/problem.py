@@ -1,10 +1,16 @@
-"""The extraction problem as flat lists, and the evaluation of a choice on it."""
+"""The extraction problem as flat lists, the evaluation of a choice on it, and problems in the making, whose classes have
+names."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from eqsat.extract.errors import ExtractionError
+from eqsat.errors import EqsatError
+
+
+class ExtractionError(EqsatError):
+    """The extraction problem is malformed, or no acyclic choice of finite cost derives its roots."""
 
 
 @dataclass(frozen=True)
@@ -91,3 +97,38 @@ def evaluate_choice(problem: ExtractionProblem, choice: Mapping[int, int]) -> tu
                 if child not in needed:
                     stack.append(child)
     return needed, math.fsum(problem.node_cost[node] for node in needed.values())
+
+
+@dataclass
+class NamedProblem:
+    """An extraction problem in the making, its classes named by keys."""
+
+    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
+    owner: list[int] = field(default_factory=list[int])
+    children: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    cost: list[float] = field(default_factory=list[float])
+
+    def key(self, *key: object) -> int:
+        """The number of a class: what it is, and of what."""
+        return self.named(key)
+
+    def named(self, name: tuple[Any, ...]) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def add(self, owner: int, children: Sequence[int], cost: float) -> None:
+        self.owner.append(owner)
+        self.children.append(tuple(dict.fromkeys(children)))
+        self.cost.append(cost)
+
+    def either(self, name: tuple[Any, ...], ways: Sequence[int]) -> int:
+        """The class ``name`` that any of some classes gives for nothing; if there is one only, that."""
+        if len(ways) == 1:
+            return ways[0]
+        if name not in self.numbers:
+            number = self.key(*name)
+            for way in ways:
+                self.add(number, [way], 0.0)
+        return self.numbers[name]
+
+    def finished(self, roots: Sequence[int]) -> ExtractionProblem:
+        return ExtractionProblem(len(self.numbers), self.owner, self.children, self.cost, tuple(roots))

@@ -8,13 +8,12 @@ from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.decompose import equal_parts, split_components
 from eqsat.extract.effort import Effort
-from eqsat.extract.eliminate import eliminate_free_classes
-from eqsat.extract.errors import ExtractionError
+from eqsat.extract.fold import eliminate_free_classes
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import Landmarks, critical_value, landmark_bound
 from eqsat.extract.milp import Bracket, MilpSearch, near_choice
-from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.problem import ExtractionError, ExtractionProblem
 from eqsat.extract.reduce import reduce_core
 from eqsat.extract.required import has_large_requirements, required_classes, requirements_of_nodes
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eqsat.errors import OptionError
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import split_key
-from eqsat.ir.operators.devices import DEVICE_COPY, ON_DEVICE
+from eqsat.ir.operators.devices import DEVICE_COPY, ON_DEVICE, device_of
 from eqsat.placement.machine import Machine
 
 EVERY_OTHER = "*"

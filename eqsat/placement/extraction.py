@@ -7,9 +7,8 @@ from eqsat.cost.model import CostModel
 from eqsat.extract import DEFAULT_STEPS, Effort
 from eqsat.extraction import Extraction, Saturated, can_be_written
 from eqsat.fusion import NoKernelError
-from eqsat.ir.devices import device_of
 from eqsat.ir.nominal import nominal_bytes
-from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.joint import select_joint
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable

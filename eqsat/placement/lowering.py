@@ -9,10 +9,9 @@ from eqsat.egraph.enode import ENode, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Attributes, Graph
 from eqsat.ir.operator import split_key
-from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.ir.types import Type
 from eqsat.lower.lowering import Lowering
 from eqsat.lower.program import Program

@@ -16,8 +16,7 @@ from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
 from eqsat.extract import Effort, ExtractionError, ExtractionProblem, ExtractionResult, WorkDone, extract
-from eqsat.extract.named import NamedProblem
-from eqsat.extract.problem import evaluate_choice
+from eqsat.extract.problem import NamedProblem, evaluate_choice
 from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operators.devices import ON_DEVICE
 from eqsat.lower.selection import Prices, Writable

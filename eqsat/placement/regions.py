@@ -11,10 +11,9 @@ from eqsat.cost.model import CostModel
 from eqsat.extract import Effort
 from eqsat.fusion import fuse_with_plan, method_of
 from eqsat.ir.constants import Constant
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.nominal import nominal_bytes
-from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.ir.order import dependency_order
 from eqsat.ir.parts import part_at
 from eqsat.ir.types import Type

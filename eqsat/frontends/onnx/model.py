@@ -26,9 +26,9 @@ from eqsat.frontends.onnx.types import (
     symbols_of,
 )
 from eqsat.ir.constants import Constant, ConstantPool
-from eqsat.ir.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import operator
+from eqsat.ir.operators.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.types import UNKNOWN, Dim, Type
 
 if TYPE_CHECKING:
