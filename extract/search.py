@@ -39,9 +39,9 @@ def search_core(
     core: Core,
     effort: Effort,
     depth: int = 0,
-    cutoff: float = float("inf"),
-    slack: float = 0.0,
     *,
+    cutoff: float,
+    slack: float,
     trial: bool = False,
 ) -> Solution:
     """Solve ``core`` (consumed) as far as ``effort`` allows; choices that cost ``cutoff`` or more are of no interest.
@@ -180,7 +180,7 @@ def _search_pruned(
     except ExtractionError:  # no choice costs less than the limit
         bracket.bound = bracket.limit
         return True
-    solution = search_core(smaller, effort, depth + 1, bracket.limit, bracket.slack, trial=trial)
+    solution = search_core(smaller, effort, depth + 1, cutoff=bracket.limit, slack=bracket.slack, trial=trial)
     amount = [0.0] * len(part.owner)
     for node in flatten_parts(solution.chosen):
         amount[node] = 1.0

@@ -48,11 +48,11 @@ def fuse_program(
     target's templates). Nodes that several kernels compute occur once in each, under names of their own. Raises
     `OptionError` for another method and `NoKernelError` if the target lacks a kernel for an operator.
     """
-    return fuse_with_plan(program, target, model, method=method, effort=effort)[0]
+    return fuse_with_plan(program, target, model, method=method, effort=effort or Effort(DEFAULT_STEPS))[0]
 
 
 def fuse_with_plan(
-    program: Program, target: Target, model: CostModel, *, method: str, effort: Effort | None = None
+    program: Program, target: Target, model: CostModel, *, method: str, effort: Effort
 ) -> tuple[Program, Covering]:
     """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated.
 
@@ -61,7 +61,7 @@ def fuse_with_plan(
     program = with_slices(program) if target.slices else program
     source = graph_of_program(program.graph, target)
     choice = _only_choice(source.graph)
-    plan = plan_kernels(source.graph, choice, target, model, method=method, effort=effort or Effort(DEFAULT_STEPS))
+    plan = plan_kernels(source.graph, choice, target, model, method=method, effort=effort)
     if method == "optimal":
         plan = merged_covering(source.graph, plan, target, ConePrices(source.graph, model, target))
     return program_with(program, source, plan.kernels), plan

@@ -43,7 +43,7 @@ def connect(
     graph: Graph,
     maker: Mapping[str, Hashable],
     read: Iterable[tuple[str, Hashable, int]],
-    constants: Iterable[str] = (),
+    constants: Iterable[str],
 ) -> None:
     """Adds inputs, outputs and ``constants`` of a graph to its network, and an edge for each value that is read.
 

@@ -32,7 +32,7 @@ _UNSHARED: dict[tuple[str, ...], int] = {_PAIRS: 3, _SOFTMAX: 1}
 _QLINEAR_SOFTMAX = "com.microsoft::QLinearSoftmax"
 
 
-def with_pairs_apart(program: Program, original: Graph, fuses_slowly: Collection[str] = ()) -> Program:
+def with_pairs_apart(program: Program, original: Graph, fuses_slowly: Collection[str]) -> Program:
     """The program without what the runtime would fuse so, but for a Softmax that the original has there, unless the runtime
     ``fuses_slowly``."""
     graph = program.graph

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from eqsat.cost.model import CostModel
-from eqsat.extract import DEFAULT_STEPS, Effort
+from eqsat.extract import Effort
 from eqsat.extraction import Extraction, Saturated, can_be_written
 from eqsat.fusion import NoKernelError
 from eqsat.ir.nominal import nominal_bytes
@@ -21,7 +21,7 @@ from eqsat.placement.regions import fuse_regions
 
 
 def extract_placed(
-    saturated: Saturated, annotated: Annotated, machine: Machine, model: CostModel, *, effort: Effort | None = None
+    saturated: Saturated, annotated: Annotated, machine: Machine, model: CostModel, *, effort: Effort
 ) -> Extraction:
     """Chooses e-nodes and devices together, then fuses what each device computes for its own target.
 
@@ -31,7 +31,6 @@ def extract_placed(
     there, are candidates as well. The candidate that is cheapest when fused is the result; cost and bound are those of fusing
     it (``"placement"``).
     """
-    effort = effort or Effort(DEFAULT_STEPS)
     parts = (saturated, annotated, machine, model, effort)
     found = _extract(*parts, saturated.writable())
     if not can_be_written(found.program.graph, saturated.form):

@@ -139,7 +139,7 @@ def emit_main(
     plan: Plan,
     environment: Mapping[str, Any],
     parameters: Sequence[Any],
-    attributes: Mapping[str, Any] = MappingProxyType({}),
+    attributes: Mapping[str, Any],
     *,
     opaque: Callable[[Node, Sequence[Any]], Any] | None = None,
     others: Mapping[Any, Any] = MappingProxyType({}),
