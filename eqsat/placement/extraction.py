@@ -14,8 +14,7 @@ from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable
 from eqsat.placement.annotate import Annotated
 from eqsat.placement.lowering import lower_placement
-from eqsat.placement.machine import Machine
-from eqsat.placement.places import Placement, kernels_of
+from eqsat.placement.machine import Machine, Placement, kernels_of
 from eqsat.placement.problem import Placing
 from eqsat.placement.regions import fuse_regions
 

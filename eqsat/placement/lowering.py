@@ -15,7 +15,7 @@ from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.ir.types import Type
 from eqsat.lower.lowering import Lowering
 from eqsat.lower.program import Program
-from eqsat.placement.places import Place, Placement
+from eqsat.placement.machine import Place, Placement
 
 _COPY = "copy"
 _AGAIN = "again"

@@ -21,8 +21,7 @@ from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operators.devices import ON_DEVICE
 from eqsat.lower.selection import Prices, Writable
 from eqsat.placement.annotate import Annotated
-from eqsat.placement.machine import Machine, copy_price
-from eqsat.placement.places import Place, Placement, kernels_of
+from eqsat.placement.machine import Machine, Place, Placement, copy_price, kernels_of
 
 
 class Placing:
