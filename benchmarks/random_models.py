@@ -36,7 +36,7 @@ from eqsat.ir.graph import fresh_name
 from eqsat.ir.operator import OPSET, is_finite
 from eqsat.ir.types import DType
 from eqsat.rewrite import registered_rules
-from eqsat.rule_check.attributes import another_attribute, draw_attributes
+from eqsat.rule_check.automatic import another_attribute, draw_attributes
 from eqsat.rule_check.operand_shapes import plan_operands
 from eqsat.rule_check.trials import instance_of
 from eqsat.samples import Sampler

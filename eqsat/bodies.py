@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from eqsat.backends.onnx_form import choose_form, in_form
@@ -167,7 +166,7 @@ def _placed(
     are added to ``handed``."""
     assert body.graph is not None
     graph = in_form(program.graph, form)
-    read = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
+    read = graph.reads()
 
     def is_captured(name: str) -> bool:
         mine = graph.constants.get(name)
@@ -179,7 +178,7 @@ def _placed(
     captures = tuple(c for c in body.captures if is_captured(c))
     inputs = tuple(v for v in graph.inputs if v not in names or v in captures)
     constants = {k: c for k, c in graph.constants.items() if k in read}
-    graph = replace(graph, inputs=inputs, constants=MappingProxyType(constants))
+    graph = replace(graph, inputs=inputs, constants=constants)
     moved = _handed(graph, captures, body, outer, handed)
     if moved:
         graph, captures = _renamed(graph, moved), (*captures, *dict.fromkeys(moved.values()))
@@ -193,15 +192,7 @@ def _handed(
 ) -> dict[str, str]:
     """Names in the graph around a body for its large constants, but for those that it returns or captures already."""
     moved: dict[str, str] = {}
-    taken = {
-        *outer.types,
-        *outer.constants,
-        *outer.inputs,
-        *graph.types,
-        *graph.constants,
-        *graph.inputs,
-        *body.captures,
-    }
+    taken = {*outer.names(), *graph.names(), *body.captures}
     for name, constant in sorted(graph.constants.items()):
         if constant.bytes < HANDED_BYTES or name in captures or name in graph.outputs:
             continue
@@ -215,4 +206,4 @@ def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     """``graph`` with other names for some constants."""
     nodes = (replace(node, inputs=tuple(names.get(v, v) for v in node.inputs)) for node in graph.nodes)
     constants = {names.get(k, k): c for k, c in graph.constants.items()}
-    return replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
+    return replace(graph, nodes=tuple(nodes), constants=constants)

@@ -6,7 +6,7 @@ from typing import Any
 
 from eqsat.cost.custom import LargeValueModel
 from eqsat.errors import MemoryBudgetError
-from eqsat.extract import DEFAULT_STEPS, Effort
+from eqsat.extract import Effort
 from eqsat.extraction import Extraction, Saturated, extract_program
 from eqsat.fusion import kernel_works, price_works
 from eqsat.lower.liveness import peak_memory_bytes
@@ -36,9 +36,7 @@ class Fitted:
         }
 
 
-def within_budget(
-    saturated: Saturated, cheapest: Extraction, budget_bytes: int, *, effort: Effort | None = None
-) -> Fitted:
+def within_budget(saturated: Saturated, cheapest: Extraction, budget_bytes: int, *, effort: Effort) -> Fitted:
     """The cheapest candidate whose peak is at most ``budget_bytes``.
 
     Candidates are the cheapest program, the same with its kernels reordered, and programs extracted with a price on large
@@ -50,7 +48,7 @@ def within_budget(
     found: Extraction | None = cheapest if unconstrained <= budget_bytes else None
     count = 1
     if found is None:
-        for candidate in _candidates(saturated, cheapest, unconstrained, effort or Effort(DEFAULT_STEPS)):
+        for candidate in _candidates(saturated, cheapest, unconstrained, effort):
             count += 1
             peak = peak_bytes(candidate)
             least = min(least, peak)

@@ -241,7 +241,7 @@ def extract(
     with errors(json_path):
         from eqsat.extract import Effort
         from eqsat.extract import extract as run
-        from eqsat.extract.errors import ExtractionError
+        from eqsat.extract.problem import ExtractionError
         from eqsat.extract.gym import read_gym
 
         graph = read_gym(egraph)

@@ -60,7 +60,7 @@ class Inspection:
         return "\n".join(lines)
 
 
-def inspect_graph(graph: Graph, name: str, *, nodes: bool = False) -> Inspection:
+def inspect_graph(graph: Graph, name: str, *, nodes: bool) -> Inspection:
     """Counts operators, kernels, work and bytes of ``graph``, and lists its nodes if asked to."""
     flops = moved = 0.0
     kernels = 0

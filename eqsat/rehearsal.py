@@ -10,8 +10,6 @@ What is left out makes no program wrong. At worst the whole misses what only the
 cheaper.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

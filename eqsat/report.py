@@ -136,6 +136,6 @@ class Report:
         return details(self)
 
     def _repr_html_(self) -> str:
-        from eqsat.notebook import report_table
+        from eqsat.report_text import report_table
 
         return report_table(self)

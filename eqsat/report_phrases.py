@@ -1,7 +1,5 @@
 """What a report says of bodies, devices, engines, readers and verification, each from its data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -19,9 +19,7 @@ if __name__ != "eqsat.extract":
     raise ImportError("import this package as eqsat.extract")
 
 from eqsat.extract.effort import STEPS_PER_SECOND, Effort, WorkDone
-from eqsat.extract.errors import ExtractionError
-from eqsat.extract.problem import ExtractionProblem
-from eqsat.extract.result import ExtractionResult, gap_of
+from eqsat.extract.problem import ExtractionError, ExtractionProblem, ExtractionResult, gap_of
 from eqsat.extract.solve import DEFAULT_STEPS, METHODS, extract
 
 __all__ = [

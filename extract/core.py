@@ -1,13 +1,12 @@
 """The core: the part of a problem where a choice is left, in dense lists ordered children first."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eqsat.extract.components import strong_components
-from eqsat.extract.errors import ExtractionError
 from eqsat.extract.knuth import knuth
-from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.problem import ExtractionError, ExtractionProblem
 
 Parts = Any
 """What a core node stands for: an e-node number, or a pair of parts (a binary tree, so that merging is O(1))."""
@@ -116,27 +115,33 @@ class Core:
                 sequence.append(current)
                 group.append(label)
                 cyclic.append(len(component) > 1)
-        new_nodes: list[list[int]] = []
-        owner: list[int] = []
-        new_children: list[tuple[int, ...]] = []
-        cost: list[float] = []
-        parts: list[Parts] = []
-        for position, current in enumerate(sequence):
-            members: list[int] = []
-            for node in kept[current]:
-                members.append(len(owner))
-                owner.append(position)
-                own = children[node]
-                new_children.append((number[own[0]],) if len(own) == 1 else tuple(sorted([number[k] for k in own])))
-                cost.append(self.cost[node])
-                parts.append(self.parts[node])
-            new_nodes.append(members)
-        result = Core(new_nodes, owner, new_children, cost, parts, [number[r] for r in self.roots])
+        result = self.renumbered(sequence, kept, number, self.parts)
         result.base = self.base
         result.fixed = self.fixed
         result.group = group
         result.cyclic = cyclic
         return result
+
+    def renumbered(
+        self, classes: Sequence[int], kept: Sequence[Sequence[int]], number: Sequence[int], parts: Sequence[Parts]
+    ) -> "Core":
+        """Return the core of some classes in this order, and of those of their nodes that are ``kept``.
+
+        ``number``: the new number of each class; ``parts``: what nodes stand for.
+        """
+        nodes: list[list[int]] = []
+        owner: list[int] = []
+        children: list[tuple[int, ...]] = []
+        taken: list[int] = []
+        for position, current in enumerate(classes):
+            nodes.append(list(range(len(owner), len(owner) + len(kept[current]))))
+            for node in kept[current]:
+                owner.append(position)
+                own = self.children[node]
+                children.append((number[own[0]],) if len(own) == 1 else tuple(sorted([number[k] for k in own])))
+                taken.append(node)
+        roots = [position for position, current in enumerate(classes) if current in self.roots]
+        return Core(nodes, owner, children, [self.cost[n] for n in taken], [parts[n] for n in taken], roots)
 
     def copied(self) -> "Core":
         """Return a copy whose lists can be changed."""

@@ -18,23 +18,11 @@ def split_components(core: Core) -> list[Core]:
                 links[current].append(child)
                 links[child].append(current)
     parts: list[Core] = []
+    number = [0] * len(core.nodes)
     for members in sorted(map(sorted, strong_components(links))):
-        number = {current: position for position, current in enumerate(members)}
-        nodes: list[list[int]] = []
-        owner: list[int] = []
-        children: list[tuple[int, ...]] = []
-        cost: list[float] = []
-        node_numbers: list[int] = []
-        for current in members:
-            own: list[int] = []
-            for node in core.nodes[current]:
-                own.append(len(owner))
-                owner.append(number[current])
-                children.append(tuple([number[k] for k in core.children[node]]))
-                cost.append(core.cost[node])
-                node_numbers.append(node)
-            nodes.append(own)
-        part = Core(nodes, owner, children, cost, node_numbers, [number[c] for c in members if c in core.roots])
+        for position, current in enumerate(members):
+            number[current] = position
+        part = core.renumbered(members, core.nodes, number, range(len(core.owner)))
         part.group = [core.group[c] for c in members]
         part.cyclic = bytearray(core.cyclic[c] for c in members)
         parts.append(part)

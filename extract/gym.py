@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.errors import OutputError
-from eqsat.extract.errors import ExtractionError
-from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.problem import ExtractionError, ExtractionProblem
 
 
 @dataclass(frozen=True)

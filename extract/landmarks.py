@@ -144,7 +144,7 @@ def landmark_bound(
     weight: Sequence[float],
     targets: Iterable[int],
     effort: Effort,
-    enough: float = float("inf"),
+    enough: float,
 ) -> Landmarks:
     """Return disjoint-cost landmark cuts for ``targets``, until they are worth ``enough``, none is left, or the effort is spent.
 

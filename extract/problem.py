@@ -1,10 +1,21 @@
-"""The extraction problem as flat lists, and the evaluation of a choice on it."""
+"""The extraction problem as flat lists, and the evaluation of a choice on it; problems in the making, whose classes have names,
+and what an extraction returns."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from eqsat.extract.errors import ExtractionError
+from eqsat.errors import EqsatError
+from eqsat.extract.effort import WorkDone
+
+
+class ExtractionError(EqsatError):
+    """The extraction problem is malformed, or no acyclic choice of finite cost derives its roots: ``eclass`` is one of them."""
+
+    def __init__(self, message: str, eclass: int | None = None) -> None:
+        super().__init__(message)
+        self.eclass = eclass
 
 
 @dataclass(frozen=True)
@@ -91,3 +102,70 @@ def evaluate_choice(problem: ExtractionProblem, choice: Mapping[int, int]) -> tu
                 if child not in needed:
                     stack.append(child)
     return needed, math.fsum(problem.node_cost[node] for node in needed.values())
+
+
+@dataclass
+class NamedProblem:
+    """An extraction problem in the making, its classes named by keys."""
+
+    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
+    owner: list[int] = field(default_factory=list[int])
+    children: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    cost: list[float] = field(default_factory=list[float])
+
+    def key(self, *key: object) -> int:
+        """The number of a class: what it is, and of what."""
+        return self.named(key)
+
+    def named(self, name: tuple[Any, ...]) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def add(self, owner: int, children: Sequence[int], cost: float) -> None:
+        self.owner.append(owner)
+        self.children.append(tuple(dict.fromkeys(children)))
+        self.cost.append(cost)
+
+    def either(self, name: tuple[Any, ...], ways: Sequence[int]) -> int:
+        """The class ``name`` that any of some classes gives for nothing; if there is one only, that."""
+        if len(ways) == 1:
+            return ways[0]
+        if name not in self.numbers:
+            number = self.key(*name)
+            for way in ways:
+                self.add(number, [way], 0.0)
+        return self.numbers[name]
+
+    def finished(self, roots: Sequence[int]) -> ExtractionProblem:
+        return ExtractionProblem(len(self.numbers), self.owner, self.children, self.cost, tuple(roots))
+
+
+@dataclass(frozen=True)
+class ExtractionResult:
+    """A choice of e-nodes with its cost and what is proved about it.
+
+    ``choice`` maps exactly the e-classes reachable from the roots to their e-node, children before parents. ``cost`` is
+    the DAG cost in the problem's unit (each chosen e-node paid once), ``lower_bound`` a proven bound on the optimum,
+    ``method`` the stage that found the choice, ``work`` what it took.
+    """
+
+    choice: dict[int, int]
+    cost: float
+    lower_bound: float
+    method: str
+    work: WorkDone
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """How far the cost may be above the optimum."""
+        return gap_of(self.cost, self.lower_bound)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether it is proved not to be."""
+        return self.cost <= self.lower_bound
+
+
+def gap_of(cost: float, bound: float) -> float:
+    """How far a cost may be above the least, whose bound is given, as a part of itself; 0 where it is proved least."""
+    return (cost - bound) / cost if cost > bound else 0.0

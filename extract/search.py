@@ -8,13 +8,12 @@ from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.decompose import equal_parts, split_components
 from eqsat.extract.effort import Effort
-from eqsat.extract.eliminate import eliminate_free_classes
-from eqsat.extract.errors import ExtractionError
+from eqsat.extract.fold import eliminate_free_classes
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import Landmarks, critical_value, landmark_bound
 from eqsat.extract.milp import Bracket, MilpSearch, near_choice
-from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.problem import ExtractionError, ExtractionProblem
 from eqsat.extract.reduce import reduce_core
 from eqsat.extract.required import has_large_requirements, required_classes, requirements_of_nodes
 
@@ -40,9 +39,9 @@ def search_core(
     core: Core,
     effort: Effort,
     depth: int = 0,
-    cutoff: float = float("inf"),
-    slack: float = 0.0,
     *,
+    cutoff: float,
+    slack: float,
     trial: bool = False,
 ) -> Solution:
     """Solve ``core`` (consumed) as far as ``effort`` allows; choices that cost ``cutoff`` or more are of no interest.
@@ -181,7 +180,7 @@ def _search_pruned(
     except ExtractionError:  # no choice costs less than the limit
         bracket.bound = bracket.limit
         return True
-    solution = search_core(smaller, effort, depth + 1, bracket.limit, bracket.slack, trial=trial)
+    solution = search_core(smaller, effort, depth + 1, cutoff=bracket.limit, slack=bracket.slack, trial=trial)
     amount = [0.0] * len(part.owner)
     for node in flatten_parts(solution.chosen):
         amount[node] = 1.0

@@ -9,13 +9,11 @@ from eqsat.errors import OptionError
 from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.effort import STEPS_PER_SECOND, Effort, WorkDone
-from eqsat.extract.errors import ExtractionError
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
 from eqsat.extract.milp import PROOF_TOLERANCE, Bracket, MilpSearch, near_choice
-from eqsat.extract.problem import ExtractionProblem, evaluate_choice
+from eqsat.extract.problem import ExtractionError, ExtractionProblem, ExtractionResult, evaluate_choice
 from eqsat.extract.required import required_classes
-from eqsat.extract.result import ExtractionResult
 from eqsat.extract.search import search_core
 
 METHODS = ("auto", "milp", "area", "greedy-dag", "tree")

@@ -17,9 +17,9 @@ from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope, envelope_of
 from eqsat.ir.constants import Constant, File, rewritten_files
-from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, nodes_within
 from eqsat.ir.operator import traits_of
+from eqsat.ir.operators.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.types import DType, TensorType
 from eqsat.output import check_place, write_files
 

@@ -24,9 +24,9 @@ from eqsat.frontends.onnx.versions.steps import (
 )
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
-from eqsat.ir.devices import spread_to_parts
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, nodes_within, with_bodies
 from eqsat.ir.operator import OPSET
+from eqsat.ir.operators.devices import spread_to_parts
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, Type
 

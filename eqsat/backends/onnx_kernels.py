@@ -15,8 +15,8 @@ from eqsat.backends.onnx_form import Form
 from eqsat.backends.onnx_nodes import tensor_bytes, write_node, write_tensor, write_type
 from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
-from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operators.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.order import dependency_order
 from eqsat.ir.types import UNKNOWN, DType, Type
 

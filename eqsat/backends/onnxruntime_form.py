@@ -40,8 +40,8 @@ from eqsat.backends.unsigned_filters import make_filters_unsigned
 from eqsat.backends.written import Written, changed, has_one_scale
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import traits_of
+from eqsat.ir.operators.movement import way_of
 from eqsat.ir.operators.windows import covers_data
-from eqsat.ir.permutations import way_of
 from eqsat.ir.types import HALVES, UNKNOWN, DType, TensorType, Type
 
 _SAFE = DType.UINT8

@@ -14,7 +14,6 @@ quantisers are spelled out.
 """
 
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -40,10 +39,10 @@ def _with_defaults_read(graph: Graph) -> Graph:
     ]
     if not unread:
         return graph
-    taken = {*graph.types, *graph.constants, *graph.inputs}
+    taken = graph.names()
     readers = [Node("Identity", (v,), (fresh_name(f"{v}_read", taken),)) for v in unread]
     types = {n.outputs[0]: graph.type_of(n.inputs[0]) for n in readers}
-    return replace(graph, nodes=(*graph.nodes, *readers), types=MappingProxyType({**graph.types, **types}))
+    return replace(graph, nodes=(*graph.nodes, *readers), types={**graph.types, **types})
 
 
 def _one_scale_of_equal_ones(written: Written) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -21,7 +20,7 @@ class Written:
         self.changed = False
         self._stays = True
         self._types, self._constants = dict(old.types), dict(old.constants)
-        self._taken = {*old.types, *old.constants, *old.inputs}
+        self._taken = old.names()
         self._made: dict[tuple[object, ...], str] = {}
 
     def each(self) -> Iterator[Node]:
@@ -67,8 +66,7 @@ class Written:
         self.changed, self._stays = True, False
 
     def graph(self) -> Graph:
-        types, constants = MappingProxyType(self._types), MappingProxyType(self._constants)
-        return replace(self.old, nodes=tuple(self.nodes), types=types, constants=constants).pruned()
+        return replace(self.old, nodes=tuple(self.nodes), types=self._types, constants=self._constants).pruned()
 
 
 def changed(graph: Graph, *changes: Callable[[Written], None]) -> Graph:

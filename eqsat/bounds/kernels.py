@@ -28,9 +28,7 @@ def covering_of(
     return Covering(kernels, 0.0, "relaxation")
 
 
-def spanned(
-    graph: FusionGraph, operations: frozenset[int], groups: Sequence[ChosenGroup] = ()
-) -> dict[int, int] | None:
+def spanned(graph: FusionGraph, operations: frozenset[int], groups: Sequence[ChosenGroup]) -> dict[int, int] | None:
     """A program of ``operations`` and views (class -> operation), preferring those of ``groups`` and what is computed from
     little; ``None`` if they are not enough."""
     grouped = frozenset[int]().union(*(group.operations for group in groups))

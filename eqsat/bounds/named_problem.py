@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from eqsat.bounds.states import State
 from eqsat.bounds.views import Merged
-from eqsat.extract.named import NamedProblem
+from eqsat.extract.problem import NamedProblem
 
 
 class InState(NamedTuple):

@@ -22,16 +22,15 @@ from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.focus import Focus, bound_by_operations
 from eqsat.bounds.named_problem import ChosenGroup, InState, chosen_groups
-from eqsat.bounds.pace import Pace
 from eqsat.bounds.prerequisites import Prerequisites
 from eqsat.bounds.reaching import Reaching
 from eqsat.bounds.readers import ReadBy, Readers
-from eqsat.bounds.relaxed_templates import Mode, computed_from, distinct_templates, mode_of
+from eqsat.bounds.relaxed_templates import Mode, Pace, computed_from, distinct_templates, mode_of
 from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import Effort, ExtractionProblem
-from eqsat.extract.named import NamedProblem
+from eqsat.extract.problem import NamedProblem
 from eqsat.fusion.graph import FusionGraph
 
 _STEPS_TO_ADD = 12

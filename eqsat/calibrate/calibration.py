@@ -1,4 +1,5 @@
-"""Calibration: time what is not timed yet, batch by batch, and keep every batch."""
+"""Calibration: which kernels are timed for a target, one table, from which everything else follows; those that are not timed yet,
+batch by batch, and every batch is kept."""
 
 import math
 import random
@@ -7,11 +8,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eqsat.backends.consumer import find_consumer
 from eqsat.calibrate import openvino
-from eqsat.calibrate.case import Case
+from eqsat.calibrate.case import Case, Cases
 from eqsat.calibrate.timer import Repeats, time_kernels
 from eqsat.cost.timings import Table, load_table, own_table_path, this_machine
 from eqsat.errors import OptionError
+from eqsat.ir.operator import split_key
+
+TARGETS = ("onnxruntime-cpu", "openvino-cpu")
+"""Targets that can be calibrated: those whose kernels run on this machine, in ONNX Runtime or OpenVINO."""
+
+
+def grid_of(target: str) -> tuple[Case, ...]:
+    """Every kernel to time for a target, each once. Raises `OptionError` for a target that does not run here."""
+    if target not in TARGETS:
+        raise OptionError(f"target {target!r} cannot be calibrated on this machine; choose one of {', '.join(TARGETS)}")
+    from eqsat.calibrate.grid_attention import ATTENTION
+    from eqsat.calibrate.grid_convolutions import CONVOLUTIONS
+    from eqsat.calibrate.grid_movement import MOVEMENT
+    from eqsat.calibrate.grid_others import OTHERS
+    from eqsat.calibrate.grid_products import PRODUCTS
+
+    cases = cases_of((*PRODUCTS, *CONVOLUTIONS, *ATTENTION, *OTHERS, *MOVEMENT))
+    if target == "openvino-cpu":
+        reader = find_consumer("openvino")
+        return tuple(c for c in cases if not split_key(c.key)[0] and reader.takes(c.key, c.types))
+    return cases
+
+
+def cases_of(kernels: tuple[Cases, ...]) -> tuple[Case, ...]:
+    """The cases of a table of kernels; of two that are the same the first."""
+    found: dict[str, Case] = {}
+    for entry in kernels:
+        for case in entry.cases():
+            found.setdefault(case.name, case)
+    return tuple(found.values())
+
 
 BATCH = 12
 """Kernels that take turns, and that are lost when the work is interrupted."""

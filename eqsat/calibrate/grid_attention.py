@@ -1,7 +1,5 @@
 """Attention, and the rotary embeddings before it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from eqsat.calibrate.case import Cases, Kernels, Operand, data, value, weight

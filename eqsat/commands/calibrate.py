@@ -45,7 +45,7 @@ def calibrate(
     """
     with errors(json_path):
         from eqsat.calibrate.calibration import calibrate as run
-        from eqsat.calibrate.grid import grid_of
+        from eqsat.calibrate.calibration import grid_of
         from eqsat.calibrate.timer import Repeats
         from eqsat.errors import OptionError
 

@@ -1,7 +1,5 @@
 """What commands share: options, errors as one line, progress, JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

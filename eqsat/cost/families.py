@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.cost.model import Work
 from eqsat.ir.operator import Kind, traits_of
-from eqsat.ir.permutations import way_of
+from eqsat.ir.operators.movement import way_of
 from eqsat.ir.types import TensorType, Type
 
 Family = tuple[str, ...]

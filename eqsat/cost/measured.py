@@ -7,7 +7,7 @@ and launch. The correction fades out where no kernel of about that size (a facto
 precision costs what it does in single precision unless it was timed.
 
 Splitting the channels of an image costs several reorderings more: convolutions run on blocks of channels. A value beside one
-number costs more if axes of extent 1 cut it into stretches. An Einsum costs what it is made of (`eqsat.cost.contractions`).
+number costs more if axes of extent 1 cut it into stretches. An Einsum costs what it is made of.
 
 A kernel of several operators costs one start, and the longer of its operations one after the other and the bytes that cross
 its boundary; never more than its operators one by one.
@@ -19,16 +19,63 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from eqsat.cost.contractions import einsum_seconds, inside_einsum
 from eqsat.cost.families import ANY, MINIMUM, Family, Law, families_of, features, fit_law
-from eqsat.cost.model import COST_MODELS, Work, leaves_blocks, work_of
+from eqsat.cost.model import COST_MODELS, Work, leaves_blocks, steps_inside, work_of
 from eqsat.cost.plain import in_single, plain
 from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
+from eqsat.ir.einsum import Groups, Step, equation_of
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, operator
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import DType, TensorType
+
+SLOWER = 1.3
+"""Times as long as the operators inside an Einsum one by one (`eqsat.ir.einsum.steps`), about the middle of what was measured: in
+ONNX Runtime 1.31 1.1 to 2.1 times (products of attention and of projections, sums, copies), and longer where it makes a product
+of many small matrices of one of elements."""
+
+EACH_S = 5e-8
+"""Seconds for each matrix of a stack: 98,304 elements multiplied by one another took 7.5 times as long as a product of 128 x 768
+by 768 x 768."""
+
+
+def inside_einsum(work: Work) -> tuple[list[Work], int] | None:
+    """The operators that a kernel of Einsum computes, and how many matrices its products have; ``None`` where the extents do not
+    tell."""
+    types = [t for t in work.types if isinstance(t, TensorType) and t.is_static]
+    if len(types) < len(work.types):
+        return None
+    shapes = [tuple(d for d in t.shape or () if isinstance(d, int)) for t in types]
+    found = steps_inside(work)
+    equation = equation_of(work.attributes["equation"], tuple(map(len, shapes))) if found else None
+    if equation is None:
+        return None
+    extents: dict[str, int] = {}
+    for indices, shape in zip(equation.operands, shapes, strict=True):
+        extents.update((i, d) for i, d in zip(indices, shape, strict=True) if extents.get(i, 1) == 1)
+    stacks = [step.result[0] for step in found if step.op == "MatMul"]
+    return (
+        [_work(step, types[0].dtype, extents) for step in found],
+        sum(math.prod(extents[i] for i in stack) for stack in stacks),
+    )
+
+
+def _work(step: Step, dtype: DType, extents: dict[str, int]) -> Work:
+    def typed(groups: Groups) -> TensorType:
+        return TensorType(dtype, tuple(math.prod(extents[i] for i in group) for group in groups))
+
+    types, result = [typed(groups) for groups in step.operands], typed(step.result)
+    if step.op == "ReduceSum":
+        types.append(TensorType(DType.INT64, (len(step.operands[0]) - len(step.result),)))
+    attributes = Attributes({"perm": step.perm} if step.perm else {"keepdims": 0} if step.op == "ReduceSum" else {})
+    return work_of(Application(step.op, attributes, types), [result])
+
+
+def einsum_seconds(seconds: Iterable[float], matrices: int) -> float:
+    """What a kernel takes, by what the operators inside take one by one."""
+    return SLOWER * math.fsum(seconds) + EACH_S * matrices
+
 
 _REACH = math.log(4.0)
 """Distance, in logarithms of operations, bytes and innermost extent, at which a timing counts as much as the law alone."""

@@ -14,7 +14,7 @@ from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node
 from eqsat.ir.infer import application_of
 from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Kind, operator, split_key, traits_of
-from eqsat.ir.permutations import way_of
+from eqsat.ir.operators.movement import way_of
 from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType, TensorType, Type
 

@@ -1,9 +1,6 @@
 """Graphs as expressions, and expressions as graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from eqsat.dpl.expr import Call, Const, Expr, Item, Var, topological
 from eqsat.errors import RuleError
@@ -35,8 +32,8 @@ def graph_of(outputs: Mapping[str, Expr], name: str = "graph") -> Graph:
     order = topological(list(outputs.values()))
     found = {e.name: e for e in order if isinstance(e, Var)}
     types = {**{n: e.type for n, e in found.items()}, **{n: e.type for n, e in outputs.items()}}
-    known = MappingProxyType({n: t for n, t in types.items() if t is not None})
-    return lower(Graph((), tuple(found), tuple(outputs), known, MappingProxyType({}), name), outputs, order)
+    known = {n: t for n, t in types.items() if t is not None}
+    return lower(Graph((), tuple(found), tuple(outputs), known, {}, name), outputs, order)
 
 
 class _Lowering:
@@ -78,8 +75,8 @@ class _Lowering:
             tuple(self._nodes),
             self._graph.inputs,
             self._graph.outputs,
-            MappingProxyType(self._types),
-            MappingProxyType(self._constants),
+            self._types,
+            self._constants,
             self._graph.name,
             self._graph.envelope,
         )

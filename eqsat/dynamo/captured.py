@@ -177,7 +177,7 @@ def with_tensors_as_inputs(module: fx.GraphModule) -> tuple[fx.GraphModule, tupl
     return fx.GraphModule(module, graph), tuple(tensors[target] for target in inputs)
 
 
-def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0) -> Captured:
+def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captured:
     """Sorts the inputs and outputs of a captured graph, the last ``held`` of whose inputs are tensors that it held itself.
 
     Raises `UnsupportedError` for one whose inputs an optimised program cannot take or whose outputs share memory with other

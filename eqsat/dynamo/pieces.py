@@ -1,7 +1,5 @@
 """A captured graph cut at operators that have to run in PyTorch: what lies between them is graphs of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A program loaded: what is called with tensors, in ONNX Runtime, in PyTorch, in Inductor, on a GPU as a CUDA graph."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -130,9 +128,7 @@ class _InPlace:
         return [to_tensor(left[p.name]) if x is None else x for (p, _), x in zip(self._write, found, strict=True)]
 
 
-def in_torch(
-    graph: Graph, written: Written, device: str, examples: Sequence[Tensor] | None, mode: str = "default"
-) -> Compute:
+def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Tensor] | None, mode: str) -> Compute:
     """As a module of PyTorch, compiled by Inductor for the sizes of ``examples`` if there are any, in a ``mode`` of
     ``torch.compile``.
 

@@ -1,7 +1,5 @@
 """Outputs of a captured graph that lie in the memory of other values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Applying rules: conditions and right sides, evaluated on the host for the matches that egglog found."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace

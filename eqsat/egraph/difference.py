@@ -1,7 +1,5 @@
 """Whether an array is another within an exactness class."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from eqsat.exactness import Exactness

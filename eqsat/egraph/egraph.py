@@ -5,8 +5,6 @@ constants and the reasons of every union. A handle names an e-node for ever; `fi
 e-class now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

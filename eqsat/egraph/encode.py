@@ -1,7 +1,5 @@
 """Graph -> e-graph: one e-node per node, equal nodes once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from eqsat.egraph.egraph import EGraph
@@ -29,7 +27,7 @@ def encode(graph: Graph, *, fold_inexact: bool = True) -> Encoding:
     """The e-graph that holds exactly the spellings in ``graph``."""
     egraph = EGraph(fold_inexact=fold_inexact, limits=limits_of(graph))
     handles: dict[str, int] = {"": ABSENT_INPUT}
-    read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
+    read = set(graph.reads())
     for name in graph.inputs:
         handles[name] = egraph.add_input(name, graph.type_of(name))
     for name, constant in graph.constants.items():

@@ -1,7 +1,5 @@
 """What an e-graph consists of: e-nodes, their types, and the unions that rules asked for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from eqsat.errors import EqsatError

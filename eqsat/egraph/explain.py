@@ -6,8 +6,6 @@ before: ``x == x * 1`` makes ``x`` congruent to anything ``y`` with ``y == y * 1
 `History` replays the unions in their order and says when two e-nodes became equal.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 

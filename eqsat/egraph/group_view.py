@@ -1,7 +1,5 @@
 """The e-graph as group rules see it, and what one of them has looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 

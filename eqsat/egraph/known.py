@@ -15,8 +15,7 @@ import numpy as np
 
 from eqsat.egraph.enode import CONSTANT, ENode
 from eqsat.egraph.intervals import Interval, bound_elements, merge_bounds
-from eqsat.egraph.overflow import Marked, overflowed
-from eqsat.egraph.undefined import undefined
+from eqsat.egraph.undefined import Marked, overflowed, undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import FAILURES, evaluate_operator

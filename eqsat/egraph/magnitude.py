@@ -4,8 +4,6 @@ The magnitude of ``a - b`` is ``|a| + |b|``, however small the difference; that 
 absolute values. Computed in float64, operator by operator, from the operands and their magnitudes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 

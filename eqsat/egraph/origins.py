@@ -1,7 +1,5 @@
 """How the values of e-classes came about: what they were summed up from, what moved or overflowed, what is open."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +9,8 @@ from eqsat.egraph.difference import unit_of
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.enode import CONSTANT, INPUT, LEAVES
 from eqsat.egraph.magnitude import Operand, magnitude_of, moved_with
-from eqsat.egraph.overflow import Marked, overflowed
 from eqsat.egraph.patterns import ABSENT_INPUT
-from eqsat.egraph.undefined import undefined
+from eqsat.egraph.undefined import Marked, overflowed, undefined
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import is_array

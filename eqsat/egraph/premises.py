@@ -6,8 +6,6 @@ equation rests on e-nodes there that the rule was shown. They are the premises: 
 below it that the rule saw, or beside the value itself where the term reads it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from eqsat.egraph.egraph import EGraph

@@ -5,8 +5,6 @@ bias again. That is rounded, or too large to be computed while the e-graph grows
 the class is one function of ``x``, so over the reals both are the same: the second one says nothing new.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Running rules to saturation, within limits, and saying why it stopped."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence

@@ -4,11 +4,9 @@ The value of an e-class is what its oldest e-node computes, the one of the origi
 e-node of the class is evaluated on the values of its children and compared: errors do not accumulate, and a wrong merge shows
 where it happened. How close is close enough depends on the rules that merged the class: see `eqsat.exactness`. Where a rule
 of class ROUNDING is involved, elements are compared as long as nothing that they were computed from left the range of floats:
-see `eqsat.egraph.overflow`. Where the value of the class depends on a conversion that ONNX leaves undefined, nothing is
+see `eqsat.egraph.undefined`. Where the value of the class depends on a conversion that ONNX leaves undefined, nothing is
 compared: see `eqsat.egraph.undefined`.
 """
-
-from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping

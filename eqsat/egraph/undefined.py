@@ -1,20 +1,73 @@
-"""Where a float became an integer that ONNX leaves open: behind such an element no two programs have to agree.
+"""Elements in which two programs need not agree: where a float left the range of its type on the way, a re-association is no
+longer bound to give the same value; where one became an integer that ONNX leaves open, nothing behind it is.
+
+``(x * 2) / 2`` is infinite for the largest ``x``, ``x * (2 / 2)`` is not, and both are the same over the reals. An element has
+overflowed if it is not finite although the same operator on the same operands in float64 gives a number. A pole (``1 / 0``)
+is infinite there as well, and an infinity that was given stays one: neither is an overflow.
 
 Quantising NaN (``inf / inf``, too), or casting NaN and what is beyond the range of the integers, gives what the implementation
 likes: ONNX Runtime's QuantizeLinear makes the least integer of NaN, its Cast zero, numpy what the processor does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 
-from eqsat.egraph.overflow import Marked
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.quantization import in_steps
+
+Marked = tuple[np.ndarray, np.ndarray | None]
+"""An operand and, where elements of it come from an overflow, which ones."""
+
+
+def overflowed(
+    op: str, attributes: Attributes, operands: Sequence[Marked | None], result: np.ndarray
+) -> np.ndarray | None:
+    """Which elements of ``result`` overflowed, or were computed from elements that had; ``None`` if none did."""
+    if not _is_float(result):
+        return None
+    found = np.zeros(result.shape, np.bool_)
+    if not np.isfinite(_double(result)).all():
+        exact = _evaluate(op, attributes, [None if o is None else _widened(o[0]) for o in operands], result.shape)
+        if exact is not None:
+            found |= np.isfinite(exact) & ~np.isfinite(_double(result))
+    if any(o is not None and o[1] is not None and _is_float(o[0]) for o in operands):
+        # NaN in place of a marked element shows which elements of the result it has a part in.
+        spoilt = _evaluate(op, attributes, [None if o is None else _spoilt(*o) for o in operands], result.shape)
+        if spoilt is not None:
+            found |= np.isnan(spoilt)
+    return found if found.any() else None
+
+
+def _evaluate(
+    op: str, attributes: Attributes, operands: Sequence[np.ndarray | None], shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """The operator's one result as float64, or ``None`` where it has none of this shape on such operands."""
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(evaluate_operator(op, attributes, operands, 1)[0])
+    except (EqsatError, TypeError, ValueError):
+        return None
+    return _double(found) if found.shape == shape and _is_float(found) else None
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    return _double(array) if _is_float(array) else array
+
+
+def _spoilt(array: np.ndarray, marked: np.ndarray | None) -> np.ndarray:
+    return array if marked is None or not _is_float(array) else np.where(marked, array.dtype.type(np.nan), array)
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return array.dtype.kind in "fV"
+
+
+def _double(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array).astype(np.float64)
+
 
 _CONVERSIONS = ("QuantizeLinear", "com.microsoft::QuantizeLinear", "Cast")
 

@@ -1,8 +1,6 @@
 """Why what a program still computes step by step is no structure: what rules found in the saturated e-graph, and which of their
 conditions failed there."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence

@@ -95,7 +95,7 @@ def form(text: str, *where: Condition | str, shorthands: Shorthands | None = Non
     there = Text("form", text, {}, shorthands)
     side = LeftSide(there, there.in_full(there.parsed(there.text), 0))
     asked = (*side.conditions, *conditions_of(there, side.bound, where))
-    return Rule("form", side.pattern, lambda m: None, conditions=asked, exactness=Exactness.EXACT, equation=text)
+    return Rule("form", side.pattern, lambda m: None, conditions=asked, equation=text)
 
 
 def named(*functions: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -49,11 +48,11 @@ def fuse_program(
     target's templates). Nodes that several kernels compute occur once in each, under names of their own. Raises
     `OptionError` for another method and `NoKernelError` if the target lacks a kernel for an operator.
     """
-    return fuse_with_plan(program, target, model, method=method, effort=effort)[0]
+    return fuse_with_plan(program, target, model, method=method, effort=effort or Effort(DEFAULT_STEPS))[0]
 
 
 def fuse_with_plan(
-    program: Program, target: Target, model: CostModel, *, method: str, effort: Effort | None = None
+    program: Program, target: Target, model: CostModel, *, method: str, effort: Effort
 ) -> tuple[Program, Covering]:
     """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated.
 
@@ -62,7 +61,7 @@ def fuse_with_plan(
     program = with_slices(program) if target.slices else program
     source = graph_of_program(program.graph, target)
     choice = _only_choice(source.graph)
-    plan = plan_kernels(source.graph, choice, target, model, method=method, effort=effort or Effort(DEFAULT_STEPS))
+    plan = plan_kernels(source.graph, choice, target, model, method=method, effort=effort)
     if method == "optimal":
         plan = merged_covering(source.graph, plan, target, ConePrices(source.graph, model, target))
     return program_with(program, source, plan.kernels), plan
@@ -171,7 +170,7 @@ class _Rebuilt:
         self._old = {i: kernel for kernel in program.kernels for i in kernel.nodes}
         self._types = dict(self._graph.types)
         self._origin = dict(program.origin)
-        self._taken = set(self._types) | set(self._graph.constants) | set(self._graph.inputs)
+        self._taken = self._graph.names()
         self._nodes: list[Node] = []
         self._emitted: set[int] = set()
 
@@ -183,10 +182,10 @@ class _Rebuilt:
         graph = replace(
             self._graph,
             nodes=tuple(self._nodes),
-            types=MappingProxyType({k: t for k, t in self._types.items() if k in defined}),
+            types={k: t for k, t in self._types.items() if k in defined},
         )
         origin = {k: v for k, v in self._origin.items() if k in defined}
-        return replace(self._program, graph=graph, kernels=tuple(made), origin=MappingProxyType(origin))
+        return replace(self._program, graph=graph, kernels=tuple(made), origin=origin)
 
     def _order(self) -> list[Cone]:
         """Kernels whose inputs are computed come first, in the order of the program."""

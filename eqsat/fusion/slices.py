@@ -1,7 +1,6 @@
 """Split as slices: on targets whose kernels read a part of a tensor in place, each output of a Split is a Slice of its own."""
 
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -18,8 +17,7 @@ def with_slices(program: Program) -> Program:
         return program
     constants = dict(graph.constants)
     made = {index: _slices(graph, graph.nodes[index], extents, constants) for index, extents in splits.items()}
-    changed = replace(graph, constants=MappingProxyType(constants))
-    return replace(program, graph=changed).with_nodes_for(made)
+    return replace(program, graph=replace(graph, constants=constants)).with_nodes_for(made)
 
 
 def _extents(graph: Graph, node: Node) -> list[int]:

@@ -22,9 +22,7 @@ TUNED: Mapping[str, Any] = {**INDUCTOR, "max_autotune": True}
 """The same, with kernels tried out when it compiles, which takes minutes."""
 
 
-def compiled_for(
-    module: torch.fx.GraphModule, examples: Sequence[torch.Tensor], *, tuned: bool = False
-) -> Callable[..., Any]:
+def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor], *, tuned: bool) -> Callable[..., Any]:
     """``module`` compiled by Inductor with `INDUCTOR`, or `TUNED`, for inputs of the sizes of ``examples`` alone.
 
     Not by `torch.compile`: where Dynamo traces the module, weights are constants only if Inductor's global configuration says so,

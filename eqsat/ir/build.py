@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import index
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -145,8 +144,8 @@ class GraphBuilder:
             tuple(nodes),
             tuple(self._inputs),
             tuple(names),
-            MappingProxyType(types),
-            MappingProxyType(dict(self._constants)),
+            types,
+            dict(self._constants),
             self.name,
         )
         graph.check()

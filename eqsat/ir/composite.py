@@ -6,7 +6,6 @@ meaning once: how to build its outputs from operators of the default domain. Typ
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -119,11 +118,11 @@ def expanded(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) ->
         return graph
     nodes: list[Node] = []
     types, constants = dict(graph.types), dict(graph.constants)
-    taken = {*types, *constants, *graph.inputs}
+    taken = graph.names()
     for node in graph.nodes:
         spelled = _is_composite(node) and not keep(node)
         nodes.extend(_parts(node, types, constants, taken) if spelled else [node])
-    return replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
+    return replace(graph, nodes=tuple(nodes), types=types, constants=constants)
 
 
 def _is_composite(node: Node) -> bool:

@@ -210,9 +210,18 @@ class Graph:
     constants: Mapping[str, Constant]
     name: str = "graph"
     envelope: Any = field(default=None, compare=False, repr=False)
-    devices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    devices: Mapping[str, str] = field(default_factory=dict[str, str])
     notes: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], init=False, compare=False, repr=False)
     """What was found out about this graph, for those who ask again; no part of it, and another graph starts without."""
+
+    def __post_init__(self) -> None:
+        for name in ("types", "constants", "devices"):
+            found = getattr(self, name)
+            object.__setattr__(self, name, found if isinstance(found, MappingProxyType) else MappingProxyType(found))
+
+    def names(self) -> set[str]:
+        """The names of values, to which `fresh_name` may add."""
+        return {*self.types, *self.constants, *self.inputs}
 
     def type_of(self, value: str) -> Type:
         constant = self.constants.get(value)
@@ -242,8 +251,8 @@ class Graph:
         return replace(
             self,
             nodes=tuple(nodes),
-            types=MappingProxyType({**self.types, **types}) if types else self.types,
-            constants=MappingProxyType({**self.constants, **constants}) if constants else self.constants,
+            types={**self.types, **types} if types else self.types,
+            constants={**self.constants, **constants} if constants else self.constants,
         )
 
     def pruned(self) -> Graph:
@@ -258,7 +267,7 @@ class Graph:
         return replace(
             self,
             nodes=tuple(reversed(kept)),
-            constants=MappingProxyType({k: c for k, c in self.constants.items() if k in live}),
+            constants={k: c for k, c in self.constants.items() if k in live},
         )
 
     def check(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operator import kind_of
+from eqsat.ir.operators.devices import device_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -43,7 +43,7 @@ def connect(
     graph: Graph,
     maker: Mapping[str, Hashable],
     read: Iterable[tuple[str, Hashable, int]],
-    constants: Iterable[str] = (),
+    constants: Iterable[str],
 ) -> None:
     """Adds inputs, outputs and ``constants`` of a graph to its network, and an edge for each value that is read.
 

@@ -1,7 +1,5 @@
 """Ways through graphs of any kind: nodes, kernels and e-classes are all found and put in order like this."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter

@@ -1,10 +1,7 @@
 """Parts of a graph as graphs of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
@@ -38,8 +35,8 @@ def subgraph(
         nodes=tuple(nodes),
         inputs=taken,
         outputs=tuple(dict.fromkeys(outputs)),
-        types=MappingProxyType({k: t for k, t in merged.items() if k in defined}),
-        constants=MappingProxyType(constants),
+        types={k: t for k, t in merged.items() if k in defined},
+        constants=constants,
     )
 
 

@@ -25,7 +25,7 @@ _DEQUANTIZE = "DequantizeLinear"
 _NORM_OF_SUM = "com.microsoft::SkipLayerNormalization"
 
 
-def as_loaded(program: Program, original: Graph, target: Target, fuses_slowly: Collection[str] = ()) -> Program:
+def as_loaded(program: Program, original: Graph, target: Target, fuses_slowly: Collection[str]) -> Program:
     """The program with nothing that the runtime would make another function of, or one of the operators that it
     ``fuses_slowly``, and with kernels that launch nothing, because they are computed when it is loaded, as views."""
     if _DEQUANTIZE in target.kept_at_load:

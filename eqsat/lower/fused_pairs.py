@@ -15,7 +15,6 @@ same, if the reader runs QLinearSoftmax slower than the four (of 12 x 128 x 128 
 from collections import Counter
 from collections.abc import Collection, Set
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -33,7 +32,7 @@ _UNSHARED: dict[tuple[str, ...], int] = {_PAIRS: 3, _SOFTMAX: 1}
 _QLINEAR_SOFTMAX = "com.microsoft::QLinearSoftmax"
 
 
-def with_pairs_apart(program: Program, original: Graph, fuses_slowly: Collection[str] = ()) -> Program:
+def with_pairs_apart(program: Program, original: Graph, fuses_slowly: Collection[str]) -> Program:
     """The program without what the runtime would fuse so, but for a Softmax that the original has there, unless the runtime
     ``fuses_slowly``."""
     graph = program.graph
@@ -51,7 +50,7 @@ def _scaled_behind(program: Program, indices: Set[int]) -> Program:
         return program
     graph = program.graph
     constants, types = dict(graph.constants), dict(graph.types)
-    taken = {*types, *constants, *graph.inputs}
+    taken = graph.names()
     made: dict[int, tuple[Node, Node]] = {}
     for index in sorted(indices):
         node = graph.nodes[index]
@@ -60,7 +59,7 @@ def _scaled_behind(program: Program, indices: Set[int]) -> Program:
         constants[one], types[unscaled] = Constant.of(np.ones_like(constants[scale].numpy())), types[value]
         first = replace(node, inputs=(integers, one, *point), outputs=(unscaled,))
         made[index] = first, Node("Mul", (unscaled, scale), (value,))
-    graph = replace(graph, types=MappingProxyType(types), constants=MappingProxyType(constants))
+    graph = replace(graph, types=types, constants=constants)
     return replace(program, graph=graph).with_nodes_for(made)
 
 

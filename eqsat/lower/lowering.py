@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Protocol
 
 from eqsat.egraph.encode import Encoding
@@ -108,14 +107,8 @@ class Lowering:
             rules = self._explainer.rules_for(self._encoding.handles[name])
             kernels.append(self._kernel(len(nodes), node, rules))
             nodes.append(node)
-        graph = replace(
-            self._graph,
-            nodes=tuple(nodes),
-            types=MappingProxyType(self._types),
-            constants=MappingProxyType(self._constants),
-        )
-        origins = MappingProxyType(self._origins(graph))
-        return Program(graph, tuple(kernels), origins, tuple(sorted(constant)), self._worst(constant))
+        graph = replace(self._graph, nodes=tuple(nodes), types=self._types, constants=self._constants)
+        return Program(graph, tuple(kernels), self._origins(graph), tuple(sorted(constant)), self._worst(constant))
 
     def _proof(self, cls: int, handle: int, outputs: Sequence[tuple[str, int]]) -> frozenset[str]:
         """Rules by which a kernel computes what the original does: its e-node, the outputs of it that are read, and what the

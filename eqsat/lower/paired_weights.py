@@ -7,7 +7,6 @@ channel.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -48,9 +47,7 @@ def with_weights_paired(program: Program, original: Graph) -> Program:
     )
     moved = tuple(replace(k, nodes=tuple(i + len(nodes) for i in k.nodes)) for k in program.kernels)
     types = {**graph.types, **{name: wanted[name].type for name in found}}
-    written = replace(
-        graph, nodes=(*nodes, *graph.nodes), constants=MappingProxyType(constants), types=MappingProxyType(types)
-    )
+    written = replace(graph, nodes=(*nodes, *graph.nodes), constants=constants, types=types)
     return replace(program, graph=written, kernels=(*before, *moved))
 
 

@@ -15,7 +15,6 @@ that, but for products that the original has, and quantises: whoever wrote them 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain
-from types import MappingProxyType
 
 import numpy as np
 
@@ -44,10 +43,10 @@ def scaled_along(program: Program, axes: Mapping[int, int]) -> Program:
         return program
     graph = program.graph
     constants, nodes = dict(graph.constants), list(graph.nodes)
-    taken = {*graph.types, *constants, *graph.inputs}
+    taken = graph.names()
     for index, axis in axes.items():
         nodes[index] = _along(graph, nodes[index], axis, constants, taken)
-    graph = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
+    graph = replace(graph, nodes=tuple(nodes), constants=constants)
     return replace(program, graph=graph)
 
 

@@ -17,7 +17,6 @@ have, but for such of weights that lie side by side: the weight becomes a consta
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from types import MappingProxyType
 
 import numpy as np
 
@@ -116,10 +115,10 @@ def without_new_pairs(program: Program, original: Graph) -> Program:
     constants = {**graph.constants, **{n.outputs[0]: _value(n, graph.constants) for n in folded.values()}}
     constants = {v: c for v, c in constants.items() if v in used}
     types = {v: t for v, t in graph.types.items() if v not in new}
-    graph = replace(program.graph, types=MappingProxyType(types), constants=MappingProxyType(constants))
+    graph = replace(program.graph, types=types, constants=constants)
     origin = {v: o for v, o in program.origin.items() if v not in new}
     kernels = tuple(_relying_on(k, [made[v] for v in k.inputs if v in made]) for k in program.kernels)
-    return replace(program, graph=graph, kernels=kernels, origin=MappingProxyType(origin))
+    return replace(program, graph=graph, kernels=kernels, origin=origin)
 
 
 def _new_pairs(graph: Graph, original: Graph) -> set[str]:

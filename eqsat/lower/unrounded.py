@@ -6,8 +6,6 @@ steps are taken in single precision, those of the original, too: so ONNX Runtime
 made of is rounded at each step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from eqsat.errors import OptionError
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import split_key
-from eqsat.ir.operators.devices import DEVICE_COPY, ON_DEVICE
+from eqsat.ir.operators.devices import DEVICE_COPY, ON_DEVICE, device_of
 from eqsat.placement.machine import Machine
 
 EVERY_OTHER = "*"
@@ -80,8 +78,8 @@ def _without_copies(graph: Graph, devices: list[str]) -> tuple[Graph, list[str]]
         by_value.update((v, device) for v in node.outputs)
         nodes.append(replace(node, inputs=inputs))
         kept.append(device)
-    types = MappingProxyType({v: t for v, t in graph.types.items() if v not in source})
-    return replace(graph, nodes=tuple(nodes), types=types, devices=MappingProxyType({})), kept
+    types = {v: t for v, t in graph.types.items() if v not in source}
+    return replace(graph, nodes=tuple(nodes), types=types, devices={}), kept
 
 
 def _separated(placed: tuple[Graph, list[str]], homes: dict[str, str]) -> Annotated:
@@ -90,7 +88,7 @@ def _separated(placed: tuple[Graph, list[str]], homes: dict[str, str]) -> Annota
     domain, op = split_key(ON_DEVICE)
     annotation: dict[str, str] = {}
     types = dict(graph.types)
-    taken = {*types, *graph.constants, *graph.inputs}
+    taken = graph.names()
     seen: dict[tuple[str, str], str] = {}
     nodes: list[Node] = []
     kept: list[str] = []
@@ -109,5 +107,5 @@ def _separated(placed: tuple[Graph, list[str]], homes: dict[str, str]) -> Annota
         nodes.append(replace(node, inputs=tuple(inputs)))
         kept.append(device)
         annotation.update((v, device) for v in node.outputs)
-    graph = replace(graph, nodes=tuple(nodes), types=MappingProxyType(types))
-    return Annotated(graph, MappingProxyType(homes), tuple(kept))
+    graph = replace(graph, nodes=tuple(nodes), types=types)
+    return Annotated(graph, homes, tuple(kept))

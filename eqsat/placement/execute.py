@@ -11,9 +11,8 @@ from typing import Any
 from eqsat.backends.onnx_file import to_model_and_weights
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError, ModelError
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.ir.parts import part_at
 
 

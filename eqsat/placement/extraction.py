@@ -4,25 +4,23 @@ import time
 from typing import Any
 
 from eqsat.cost.model import CostModel
-from eqsat.extract import DEFAULT_STEPS, Effort
+from eqsat.extract import Effort
 from eqsat.extraction import Extraction, Saturated, can_be_written
 from eqsat.fusion import NoKernelError
-from eqsat.ir.devices import device_of
 from eqsat.ir.nominal import nominal_bytes
-from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.joint import select_joint
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable
 from eqsat.placement.annotate import Annotated
 from eqsat.placement.lowering import lower_placement
-from eqsat.placement.machine import Machine
-from eqsat.placement.places import Placement, kernels_of
+from eqsat.placement.machine import Machine, Placement, kernels_of
 from eqsat.placement.problem import Placing
 from eqsat.placement.regions import fuse_regions
 
 
 def extract_placed(
-    saturated: Saturated, annotated: Annotated, machine: Machine, model: CostModel, *, effort: Effort | None = None
+    saturated: Saturated, annotated: Annotated, machine: Machine, model: CostModel, *, effort: Effort
 ) -> Extraction:
     """Chooses e-nodes and devices together, then fuses what each device computes for its own target.
 
@@ -32,7 +30,6 @@ def extract_placed(
     there, are candidates as well. The candidate that is cheapest when fused is the result; cost and bound are those of fusing
     it (``"placement"``).
     """
-    effort = effort or Effort(DEFAULT_STEPS)
     parts = (saturated, annotated, machine, model, effort)
     found = _extract(*parts, saturated.writable())
     if not can_be_written(found.program.graph, saturated.form):

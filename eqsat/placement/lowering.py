@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
@@ -10,14 +9,13 @@ from eqsat.egraph.enode import ENode, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Attributes, Graph
 from eqsat.ir.operator import split_key
-from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.ir.types import Type
 from eqsat.lower.lowering import Lowering
 from eqsat.lower.program import Program
-from eqsat.placement.places import Place, Placement
+from eqsat.placement.machine import Place, Placement
 
 _COPY = "copy"
 _AGAIN = "again"
@@ -124,7 +122,7 @@ class _PlacedLowering(Lowering):
         for node in program.graph.nodes:  # outputs that nobody reads
             device = device_of(node, devices)
             devices.update((v, device) for v in node.outputs if v)
-        graph = replace(program.graph, devices=MappingProxyType(devices))
+        graph = replace(program.graph, devices=devices)
         return replace(program, graph=graph)
 
     def _output_class(self, name: str) -> int:

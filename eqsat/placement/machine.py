@@ -1,7 +1,7 @@
-"""Machines: devices, each with a target, and the links between them."""
+"""Machines: devices, each with a target, and the links between them; which value is computed on which device."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 from eqsat.cost.model import CostModel, Work
 from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
-from eqsat.ir.operator import Kind
+from eqsat.ir.operator import Kind, split_key
 from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.types import Type
+from eqsat.lower.selection import Writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +131,46 @@ def copy_price(model: CostModel, link: Link, size_bytes: float) -> float:
         "link", "", link.source, link.latency_s, link.bandwidth_bytes_per_s, {"default": float("inf")}, frozenset()
     )
     return model.kernel_cost(work, rates)
+
+
+Place = tuple[int, str]
+"""Representative of an e-class, and a device."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is computed where.
+
+    ``made``: place -> handle of the e-node that computes the value there, operands first. ``copied``: place -> device from
+    which the value is copied there. ``sources``: e-class of a mark between annotations -> e-class of the marked value.
+    ``roots``: output -> place; ``homes``: input or output -> device where it lives. ``cost``, ``cost_before`` (the original
+    program, each node where it is annotated, on the host if nowhere) and ``lower_bound`` count every operator as one kernel,
+    and every copy.
+    """
+
+    made: Mapping[Place, int]
+    copied: Mapping[Place, str]
+    sources: Mapping[int, int]
+    roots: Mapping[str, Place]
+    homes: Mapping[str, str]
+    cost: float
+    cost_before: float
+    lower_bound: float
+    method: str
+
+    def source_of(self, cls: int) -> int:
+        """The e-class of which ``cls`` is the mark of an annotation, or ``cls`` itself."""
+        while cls in self.sources:
+            cls = self.sources[cls]
+        return cls
+
+
+def kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
+    """``writable`` for one device: operators that the device has kernels for."""
+    target = machine.target(device)
+
+    def allowed(key: str, types: Sequence[Type | None]) -> bool:
+        domain, _ = split_key(key)
+        return (not domain or domain in target.domains) and key not in target.expanded and writable(key, types)
+
+    return allowed

@@ -16,14 +16,12 @@ from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
 from eqsat.extract import Effort, ExtractionError, ExtractionProblem, ExtractionResult, WorkDone, extract
-from eqsat.extract.named import NamedProblem
-from eqsat.extract.problem import evaluate_choice
+from eqsat.extract.problem import NamedProblem, evaluate_choice
 from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operators.devices import ON_DEVICE
 from eqsat.lower.selection import Prices, Writable
 from eqsat.placement.annotate import Annotated
-from eqsat.placement.machine import Machine, copy_price
-from eqsat.placement.places import Place, Placement, kernels_of
+from eqsat.placement.machine import Machine, Place, Placement, copy_price, kernels_of
 
 
 class Placing:

@@ -6,16 +6,14 @@ from values that cross kernels, so no kernel of one part can wait for another pa
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from eqsat.cost.model import CostModel
 from eqsat.extract import Effort
 from eqsat.fusion import fuse_with_plan, method_of
 from eqsat.ir.constants import Constant
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.nominal import nominal_bytes
-from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.operators.devices import DEVICE_COPY, device_of
 from eqsat.ir.order import dependency_order
 from eqsat.ir.parts import part_at
 from eqsat.ir.types import Type
@@ -80,9 +78,9 @@ def _part(program: Program, device: str, types: Mapping[str, Type], constants: M
     own = [i for i, n in enumerate(graph.nodes) if n.key != DEVICE_COPY and device_of(n, graph.devices) == device]
     part = replace(
         part_at(graph, set(own)),
-        types=MappingProxyType(dict(types)),
-        constants=MappingProxyType(dict(constants)),
-        devices=MappingProxyType({}),
+        types=dict(types),
+        constants=dict(constants),
+        devices={},
     )
     number = {old: new for new, old in enumerate(own)}
     kernels = tuple(
@@ -113,9 +111,9 @@ def _joined(
     graph = replace(
         program.graph,
         nodes=tuple(nodes),
-        types=MappingProxyType({v: t for v, t in types.items() if v in defined}),
-        constants=MappingProxyType({v: c for v, c in constants.items() if v in used}),
-        devices=MappingProxyType({**devices, **{v: program.graph.devices[v] for v in program.graph.inputs}}),
+        types={v: t for v, t in types.items() if v in defined},
+        constants={v: c for v, c in constants.items() if v in used},
+        devices={**devices, **{v: program.graph.devices[v] for v in program.graph.inputs}},
     )
     origin = {v: o for v, o in program.origin.items() if v in defined}
-    return replace(program, graph=graph, kernels=tuple(kernels), origin=MappingProxyType(origin))
+    return replace(program, graph=graph, kernels=tuple(kernels), origin=origin)

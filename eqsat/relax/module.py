@@ -139,7 +139,7 @@ def emit_main(
     plan: Plan,
     environment: Mapping[str, Any],
     parameters: Sequence[Any],
-    attributes: Mapping[str, Any] = MappingProxyType({}),
+    attributes: Mapping[str, Any],
     *,
     opaque: Callable[[Node, Sequence[Any]], Any] | None = None,
     others: Mapping[Any, Any] = MappingProxyType({}),
@@ -216,5 +216,5 @@ def _without_constant_nodes(program: Program) -> Program:
     if len(nodes) == len(graph.nodes):
         return program
     kernels = [replace(k, nodes=tuple(place[n] for n in k.nodes if n in place)) for k in program.kernels]
-    changed = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants)).pruned()
+    changed = replace(graph, nodes=tuple(nodes), constants=constants).pruned()
     return replace(program, graph=changed, kernels=tuple(k for k in kernels if k.nodes))

@@ -7,11 +7,11 @@ of named `Condition`s: a rule whose conditions cannot be established does not fi
 rules/README.md has examples. This package knows the IR only; `eqsat.egraph` compiles and runs rules.
 """
 
-from eqsat.rewrite.families import for_each_operator
 from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match, unmet
 from eqsat.rewrite.registry import (
     family_of,
     find_rule,
+    for_each_operator,
     group_rule,
     register,
     registered_rules,

@@ -31,7 +31,7 @@ class _Stated:
 
     name: str
     _: KW_ONLY
-    exactness: Exactness
+    exactness: Exactness = Exactness.EXACT
     family: str = "user"
     source: str = ""
     equation: str = ""

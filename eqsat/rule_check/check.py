@@ -1,7 +1,5 @@
 """The check of one rule before it is registered: random instances, a counterexample or a refusal."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

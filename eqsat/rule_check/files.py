@@ -1,7 +1,5 @@
 """Files with rules of one's own: read, and their rules checked, as a whole or not at all."""
 
-from __future__ import annotations
-
 import runpy
 import traceback
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Operands and attributes of operators that pick, move and compare elements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

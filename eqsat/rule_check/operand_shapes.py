@@ -3,8 +3,6 @@
 The plans are hints, not guarantees: the operator's own shape rule decides, and an instance that it rejects is drawn again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

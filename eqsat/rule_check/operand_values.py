@@ -1,7 +1,5 @@
 """Random values of the variables of a pattern: of one element type mostly, with what conditions ask for, or large ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

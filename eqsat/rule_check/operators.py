@@ -4,8 +4,6 @@ Rules that follow from traits are tried as rules are. But bounds, say, are belie
 without any rule of the operator's own, so what can be told from results alone is tried here.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Operands of QuantizeLinear and DequantizeLinear: a scale, or one for each slice or block of an axis, and integers or ties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

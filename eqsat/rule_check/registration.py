@@ -14,8 +14,6 @@ A wrong equation is refused with a counterexample. What cannot be instantiated i
 is, and reports then call it an unverified rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -61,20 +59,9 @@ def rule(
         )
     _check_conditions(where)
 
-    def register(build: RightSide) -> Rule:
-        made = rewrite.rule(
-            pattern,
-            where=where,
-            exactness=Exactness.parse(exactness, "exactness"),
-            source=source,
-            family=family,
-            quanta=quanta,
-            sample=sample,
-            domain=domain,
-        )(build)
-        return _checked(made, attributes or {}, check)
-
-    return register
+    facts: dict[str, Any] = {"source": source, "family": family, "sample": sample, "domain": domain, "quanta": quanta}
+    decorate = rewrite.rule(pattern, where=where, exactness=Exactness.parse(exactness, "exactness"), **facts)
+    return lambda build: _checked(decorate(build), attributes or {}, check)
 
 
 def equation(
@@ -126,19 +113,9 @@ def group_rule(
 
     _check_conditions(where)
 
-    def register(build: Callable[[Any], Any]) -> GroupRule:
-        made = rewrite.group_rule(
-            find=find,
-            where=where,
-            exactness=Exactness.parse(exactness, "exactness"),
-            source=source,
-            family=family,
-            sample=sample,
-            domain=domain,
-        )(build)
-        return _checked(made, {}, check)
-
-    return register
+    facts: dict[str, Any] = {"source": source, "family": family, "sample": sample, "domain": domain}
+    decorate = rewrite.group_rule(find=find, where=where, exactness=Exactness.parse(exactness, "exactness"), **facts)
+    return lambda build: _checked(decorate(build), {}, check)
 
 
 def _check_conditions(where: Sequence[Condition]) -> None:

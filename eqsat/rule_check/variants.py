@@ -4,11 +4,8 @@ A sample draws what its author thought of. A symbol may be 1 where it drew 5, an
 a float may be infinite or NaN wherever one is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -67,7 +64,7 @@ def enlarged(instance: Instance) -> Instance | None:
             types.update(zip(node.outputs, infer_types(node, operands, values), strict=True))
         except EqsatError:
             return None
-    made = replace(graph, types=MappingProxyType(types), constants=MappingProxyType(constants))
+    made = replace(graph, types=types, constants=constants)
     return replace(instance, graph=made) if _means_something(made, instance.feeds, sizes) else None
 
 

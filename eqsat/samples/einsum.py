@@ -10,7 +10,7 @@ ELLIPSIS = "..."
 
 
 def draw_equation(
-    d: Sampler, operands: int = 2, *, summed: bool = True, alone: float = 0.1, free: bool = True
+    d: Sampler, operands: int, *, summed: bool = True, alone: float, free: bool = True
 ) -> tuple[str, list[Shape]]:
     """An equation, and the shapes of its operands.
 

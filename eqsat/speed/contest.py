@@ -105,13 +105,12 @@ def contest(
     contestants: Sequence[Contestant],
     feeds: Mapping[str, np.ndarray],
     reference: Mapping[str, Any],
-    protocol: Protocol | None = None,
+    protocol: Protocol,
 ) -> list[Measured]:
     """Times all contestants on ``feeds``; errors are distances from the outputs ``reference``.
 
     One that does not run, or ends its process, says why. Raises `ModelError` if none runs.
     """
-    protocol = protocol or Protocol()
     protocol.check()
     teams = [
         [k for k, c in enumerate(contestants) if c.engine == engine] for engine in {c.engine: 0 for c in contestants}

@@ -81,11 +81,11 @@ class Race:
 
 def race(
     path: Path,
-    engines: str | Sequence[str] = "all",
-    options: Options | None = None,
+    engines: str | Sequence[str],
+    options: Options,
     *,
     precision: str = "f32",
-    protocol: Protocol | None = None,
+    protocol: Protocol,
     progress: Progress = lambda stage, detail: None,
 ) -> Race:
     """Optimises ``path`` for each engine and times both in each, in processes of their own.
@@ -94,7 +94,6 @@ def race(
     The outputs of the original in ONNX Runtime without optimisation are the reference for every error. Raises `ModelError`,
     `OptionError`.
     """
-    options, protocol = options or Options(verify=False), protocol or Protocol()
     check_precision(precision)
     names = engine_names(engines)
     skipped = missing(names)
@@ -129,10 +128,10 @@ def race(
 def fastest(
     source: Any,
     options: Options,
-    engines: str | Sequence[str] = "all",
+    engines: str | Sequence[str],
     *,
-    protocol: Protocol | None = None,
-    progress: Progress = lambda stage, detail: None,
+    protocol: Protocol,
+    progress: Progress,
 ) -> Result:
     """The program that is fastest in one of the engines; its report says which, and what the others took.
 

@@ -121,7 +121,7 @@ def profile_program(
     target: Target,
     *,
     runs: int = 20,
-    threads: int = 2,
+    threads: int,
 ) -> Profile:
     """Runs the model file ``path``, written from ``graph``, as it is, with the runtime's profiler on.
 
@@ -166,7 +166,7 @@ def _seconds_by_node(session: Session) -> dict[str, list[float]]:
     return seconds
 
 
-def profiler_seconds(threads: int = 2, runs: int = 20) -> float:
+def profiler_seconds(threads: int, runs: int = 20) -> float:
     """What the profiler adds to the time of a node: that of additions of two numbers with it, less that without it."""
     names = ["x", *(f"y{k}" for k in range(_NODES))]
     nodes = [helper.make_node("Add", [a, "x"], [b], b) for a, b in pairwise(names)]

@@ -1,7 +1,5 @@
 """Equal regions, as of equal layers: noise is run in the one that is furthest off, and excuses the others if it can."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The verdict: a program against its original, or one model against another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The part of the original that corresponds to a region of the program: what the region is measured against."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 

@@ -3,11 +3,8 @@
 Nothing runs. The operators' own shape rules say it, with the small tensors worked out from which shapes are computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -82,13 +79,13 @@ def sized(graph: Graph, shapes: Mapping[str, Sequence[int]], stop: int | None = 
             inferred = _infer(node, operands, known, values)
         except EqsatError as error:
             wanted = error.extents if isinstance(error, ShapeError) else None
-            return Sized(graph, MappingProxyType(types), values, i, str(error), wanted)
+            return Sized(graph, types, values, i, str(error), wanted)
         for k, name in enumerate(node.outputs):
             if name:
                 own = inferred[k] if k < len(inferred) else UNKNOWN
                 declared = _bound(graph.type_of(name), symbols)
                 types[name] = meet(own, declared) if compatible(own, declared) else own
-    return Sized(graph, MappingProxyType(types), values)
+    return Sized(graph, types, values)
 
 
 def shapes_of(feeds: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,5 @@
 """Inputs to run a model on: random ones that make sense to it, or the user's own."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path

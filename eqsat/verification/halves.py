@@ -7,8 +7,6 @@ computes in half precision is run as one that computes each operator in single p
 that the reference interpreter gives it, too.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from eqsat.backends.onnx_form import in_form

@@ -5,8 +5,6 @@ after it. Region by region nothing accumulates: what a region may deviate is wha
 by itself when its roundings are made coarser (`eqsat.verification.noise`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

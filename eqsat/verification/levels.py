@@ -10,8 +10,6 @@ Each session is let go before the next is opened. All of them rearrange weights 
 does not may sum in another order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

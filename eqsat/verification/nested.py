@@ -1,7 +1,5 @@
 """Values that are no arrays (sequences, maps, absent ones): the arrays in them, and how they are put together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 

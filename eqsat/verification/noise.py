@@ -12,8 +12,6 @@ Where a rewrite may also move an integer by a quantum (class ``lsb``), and for o
 integers are moved by a quantum at random places too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Set
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A model, ready to be run: by ONNX Runtime from its file, or from its graph, or by the reference interpreter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace

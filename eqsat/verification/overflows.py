@@ -4,8 +4,6 @@
 this does not happen in the original, or nothing can be said of what comes of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property

@@ -1,11 +1,8 @@
 """Graphs in memory as ONNX Runtime sessions that read weights where they lie, or as runs of the interpreter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from eqsat.backends.calling import load_graph
@@ -29,11 +26,11 @@ def session_of(graph: Graph, level: str = "disable", *, prepack: bool = False, r
     (`eqsat.verification.halves`) unless ``round_halves`` is false; products of bytes are exact (`eqsat.verification.unsigned`).
     Raises `ModelError` when ONNX Runtime cannot run it."""
     computed = in_unsigned(in_single(graph) if round_halves else graph)
-    used = {value for node in computed.nodes for value in node.inputs} | set(computed.outputs)
+    used = computed.reads()
     plain = replace(
         computed,
         nodes=tuple(replace(node, name="") for node in computed.nodes),  # pieces repeat nodes; names have to be unique
-        constants=MappingProxyType({k: c for k, c in computed.constants.items() if k in used}),
+        constants={k: c for k, c in computed.constants.items() if k in used},
     )
     return load_graph(plain, level, prepack=prepack, arena=False, least_bytes=LENT_BYTES)
 

@@ -1,7 +1,5 @@
 """What the original computes on every trial, and how far from that another program may be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A kernel that hands on a value without a counterpart in the original is taken to
 region is then a small program of its own: fed with values of the original, it has to return values of the original.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What the inputs of a model mean, by what the model does with them: token ids, masks, positions, images, codes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum

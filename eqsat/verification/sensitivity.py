@@ -4,8 +4,6 @@ The original itself is run with noise at each of its roundings (`eqsat.verificat
 quantised one amplifies a single flipped rounding through all its layers, and its own noise runs say how much that comes to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any

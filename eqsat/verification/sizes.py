@@ -1,7 +1,5 @@
 """Extents to run a model at, most telling first, within a bound on memory."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 

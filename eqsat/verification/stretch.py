@@ -7,8 +7,6 @@ matrix product, a convolution, a normalisation or a sum with one of these comput
 class ``rounding`` that overflow then are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

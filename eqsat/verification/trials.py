@@ -1,7 +1,5 @@
 """The inputs to compare two programs on, with what the original makes of them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ graph is compared as one whose signed operands are unsigned ones that are 128 gr
 the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """What a graph says about its values before it runs: which depend on the inputs' data, which are whole numbers, and which
 are rounded by the node that computes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence, Set
 
 import numpy as np

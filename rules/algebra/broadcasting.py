@@ -73,7 +73,6 @@ KEEPS_SHAPE = Condition(
 @group_rule(
     find=lambda view: _expanded_operands(view, operators_with(is_broadcasting)),
     where=[KEEPS_SHAPE],
-    exactness=Exactness.EXACT,
     source=_SOURCE,
     forms=[
         *map(form, ("Expand(x, s) + y", "y - Tile(x, s)", "Where(c, Expand(x, s), y)")),
@@ -139,7 +138,6 @@ STAYS_EXPANDED = Condition(
 @group_rule(
     find=_users_of_expanded,
     where=[ONCE, NUMBERS, STAYS_EXPANDED],
-    exactness=Exactness.EXACT,
     source=_SOURCE,
     forms=[
         form("Relu(Expand(x, s))"),
@@ -184,7 +182,6 @@ def _functions_expanded(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_functions_expanded,
-    exactness=Exactness.EXACT,
     source=_SOURCE,
     forms=[form("Expand(Relu(x), s) + Expand(Neg(x), s)"), form("Expand(Clip(x, *a, *b), s) * Expand(Abs(x), s)")],
 )

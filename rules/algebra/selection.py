@@ -107,7 +107,6 @@ def _conjunctions(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_conjunctions,
     where=stated("y", "y is true: y.low >= 1"),
-    exactness=Exactness.EXACT,
     source="Boolean algebra",
     forms=[form("And(x, y)", constant("y"))],
 )

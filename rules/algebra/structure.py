@@ -7,7 +7,6 @@ import numpy as np
 
 from eqsat.conditions import condition, every_element, same_type, worthwhile
 from eqsat.equations import Equations
-from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import VARIADIC
@@ -133,7 +132,6 @@ ZEROS = (every_element("zeros", 0),)
 
 @group_rule(
     where=ZEROS,
-    exactness=Exactness.EXACT,
     source="ONNX LSTM-22 and others: an input that is not given is assumed to be 0",
     sample=_with_zeros,
 )

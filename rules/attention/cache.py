@@ -82,7 +82,7 @@ def _forbids_later_keys(mask: Ref | None, q: Ref, keys: Any, before: Any) -> boo
     known = mask is not None and all(isinstance(n, int) for n in (rows, keys, before))
     elements = mask.values.literal_of(mask.handle) if mask is not None and known else None
     low = FORBIDDING.get(q.dtype, FORBIDDING[DType.FLOAT])
-    return elements is not None and is_causal(elements, rows, keys, before, low)
+    return elements is not None and is_causal(elements, rows, keys, before, forbidding=low)
 
 
 @group_rule(

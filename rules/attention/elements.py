@@ -159,7 +159,7 @@ def _united(parts: Sequence[Levels | None]) -> Levels | None:
     return both if len(both) <= _MOST_LEVELS else None
 
 
-def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbidding: float = -1e9) -> bool:
+def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, *, forbidding: float) -> bool:
     """Whether every row of a mask allows the keys up to its own place, adding nothing, and forbids all others.
 
     ``before``: number of keys that are there before those of the queries.

@@ -1,7 +1,5 @@
 """Factors of queries and keys that are one number each, which the operator takes as its scale."""
 
-from __future__ import annotations
-
 from eqsat.rewrite import Apply, Ref, Term
 from eqsat.rules.attention.magnitudes import LARGEST
 from eqsat.rules.attention.reading import Reader

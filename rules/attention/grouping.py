@@ -5,8 +5,6 @@ are the same, axes begin and end at one place, whatever the symbols are: what li
 list as in the other, none included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 

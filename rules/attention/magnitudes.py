@@ -1,7 +1,5 @@
 """What numbers leave of scores that they are added to, or that they replace: how low forbids, absorbs, or costs digits."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from eqsat.ir.types import DType

@@ -8,8 +8,6 @@ more operators and leaves ordinary rows as they are. In half precision there is 
 small there, or leaves every row open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Masks as the e-graph has them: values that are added to the scores, and numbers that take their place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

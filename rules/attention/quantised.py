@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from eqsat.equations import stated
-from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, regrouped, result_of
@@ -219,7 +218,6 @@ class _Edges:
         "one precision: all(step.op in STEPS for step in edges.steps)",
         functions={"STEPS": STEPS},
     ),
-    exactness=Exactness.EXACT,
     source=SOURCE,
     sample=_draw,
     domain="eqsat",
@@ -259,7 +257,6 @@ def _transposed_results(view: GroupView) -> Iterator[Match]:
         "heads and sequence change places: perm == SWAP",
         functions={"SWAP": SWAP},
     ),
-    exactness=Exactness.EXACT,
     source="a product of matrices, whichever way they are stored",
     sample=_draw_rows,
     domain="eqsat",

@@ -8,7 +8,7 @@ views and quantisation in any order. Each function here knows one of these steps
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, St
 from eqsat.rules.terms import Node, established, nodes_by_class
 from eqsat.rules.views.indices import Indices
 
+R = TypeVar("R", Probabilities, Scores)
 T = TypeVar("T")
 
 
@@ -93,11 +94,7 @@ class Reader:
             return None if found is None else replace(found, steps=(*found.steps, Step("Narrow")))
         if op == "Where":
             return self._guarded_probabilities(value, inputs)
-        for quantised, steps in self.quantised(node, inputs):
-            found = self.probabilities(quantised)
-            if found is not None:
-                return replace(found, steps=(*found.steps, *steps))
-        return None
+        return _behind(self.probabilities, self.quantised(node, inputs))
 
     def _scaled_probabilities(self, value: Ref, op: str, inputs: tuple[Any, ...]) -> Probabilities | None:
         a, b = inputs
@@ -146,11 +143,7 @@ class Reader:
 
     def integer_probabilities(self, value: Ref) -> Probabilities | None:
         """The integers ``value`` as quantised probabilities, or ``None``."""
-        for source, steps in self.integers(value):
-            found = self.probabilities(source)
-            if found is not None:
-                return replace(found, steps=(*found.steps, *steps))
-        return None
+        return _behind(self.probabilities, self.integers(value))
 
     def _clipped(self, integers: Ref, depth: int) -> Iterator[tuple[Ref, Steps]]:
         """The integers, and what they are if a narrower range is taken off."""
@@ -161,6 +154,15 @@ class Reader:
             if source is not None and (op == "Clip" or len(bounds) == 1) and are_numbers(bounds):
                 for value, steps in self._clipped(source, depth - 1):
                     yield value, (*steps, Step(op, tuple(bounds)))
+
+
+def _behind(read: Callable[[Ref], R | None], sources: Iterable[tuple[Ref, Steps]]) -> R | None:
+    """The first of some sources that ``read`` reads, with the steps behind it."""
+    for source, steps in sources:
+        found = read(source)
+        if found is not None:
+            return replace(found, steps=(*found.steps, *steps))
+    return None
 
 
 def _only_leading_axes(source: Ref, result: Ref) -> bool:
@@ -257,11 +259,7 @@ def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:
 def _dequantised(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``DQ(Q(scores))``, perhaps within a narrower range."""
     _, dequantise, inputs = node
-    for source, steps in reader.quantised(dequantise, inputs):
-        found = reader.scores(source)
-        if found is not None:
-            return replace(found, steps=(*found.steps, *steps))
-    return None
+    return _behind(reader.scores, reader.quantised(dequantise, inputs))
 
 
 _STEPS: dict[str, Callable[[Reader, Ref, Node], Scores | None] | None] = {

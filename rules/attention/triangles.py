@@ -48,9 +48,9 @@ def sides_of_array(array: np.ndarray) -> Sides | None:
     """`sides_of` known elements."""
     if array.ndim < 2 or min(array.shape[-2:]) < 2 or not array.size or array.dtype.kind not in "fiub":
         return None
-    beyond = np.subtract.outer(np.arange(array.shape[-2]), np.arange(array.shape[-1]))
+    rows, columns = np.indices(array.shape[-2:], np.int32)
     found: list[float] = []
-    for place in (beyond > 0, beyond == 0, beyond < 0):
+    for place in (rows > columns, rows == columns, rows < columns):
         elements = array[..., place]
         if not (elements == elements.flat[0]).all():
             return None

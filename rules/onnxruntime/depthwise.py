@@ -6,8 +6,6 @@ one pass over the bytes. A bias is no whole number of steps; but the weight is f
 with which all 256 results of the column are what they were in float32.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from functools import lru_cache

@@ -7,8 +7,6 @@
 `shared_heads` asks for it: of heads that share keys and values it makes rows side by side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

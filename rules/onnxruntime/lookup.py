@@ -70,7 +70,7 @@ class Pointwise(Regions):
         return note[1]
 
 
-def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_column: bool = False) -> bool:
+def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_column: bool) -> bool:
     """Whether each element of the result depends on that of the variable operands and on numbers only, or, ``by_column``, on
     numbers and those of vectors along the last axis."""
     try:

@@ -7,8 +7,6 @@ ONNX takes tables for each sequence without positions. The kernel takes one tabl
 sequence, which a table that is looked up by positions need not have.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -8,8 +8,6 @@ are rows side by side, which `head_order` does to the weights before and behind.
 with as many queries as new keys, and with a cache one sequence, or one query of each: where both are symbols it may refuse.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple

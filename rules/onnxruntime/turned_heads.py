@@ -6,8 +6,6 @@ The kernel takes one table, which must be as long as all that is stored, and the
 of all sequences. Of more than one query it takes the places to follow one another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any

@@ -111,7 +111,6 @@ def lies_behind(axis: int, whole: Ref, place: int, inputs: tuple[Ref | None, ...
             functions={"lies_behind": lies_behind},
         ),
     ],
-    exactness=Exactness.EXACT,
     source="a function of single elements does not see its neighbours",
     sample=partial(_draw, products=False),
 )

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from eqsat.conditions import constant
 from eqsat.equations import form, stated
-from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
@@ -138,7 +137,6 @@ _X, _Y = "Split(x, k, outputs=2)", "Split(y, k, outputs=2)"
         "constants lie along the axis that is cut: cut.axis == cut.value.rank - 1 or not has_columns(f)",
         functions={"has_columns": _has_columns},
     ),
-    exactness=Exactness.EXACT,
     source="a function of single elements does not see its neighbours",
     forms=[
         form(f"Relu({_CUT}[0]) + Relu({_CUT}[1])"),

@@ -40,7 +40,7 @@ from eqsat.rules.linear.operators import (
 )
 from eqsat.rules.parallel.groups import Branch, Products
 from eqsat.rules.terms import split
-from eqsat.samples.linear import products_of_one_value
+from eqsat.samples.products import products_of_one_value
 
 SOURCE = "block matrices; TVM CombineParallelDense, CombineParallelConv2D, pull request 14446; TASO"
 _WINDOW = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from eqsat.equations import form
-from eqsat.exactness import Exactness
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Rule, Term, group_rule, shared
 from eqsat.rules.quantised.pairs import (
@@ -72,7 +71,7 @@ def _forms(*texts: str) -> list[Rule]:
 
 def _state(name: str, op: str, short: str, *where: Condition) -> None:
     """The rules of a function of elements, which equations call ``short``."""
-    common: Any = {"exactness": Exactness.EXACT, "source": "each element by itself", "where": where}
+    common: Any = {"source": "each element by itself", "where": where}
 
     def again(m: Match, value: Term) -> Term:
         return like(m.n, op, value, m.s, m.z)
@@ -121,7 +120,6 @@ def _splits_of_dequantised(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_concats_of_dequantised,
     where=[one_scale, kernels_before],
-    exactness=Exactness.EXACT,
     source="each element by itself",
     forms=_forms(
         "Concat(D(q), DequantizeLinear(p, s, *z, **n2), **a)",
@@ -136,7 +134,6 @@ def move_dequantize_behind_concat(m: Match) -> Term:
 @group_rule(
     find=_splits_of_dequantised,
     where=[one_scale, kernels_before],
-    exactness=Exactness.EXACT,
     source="each element by itself",
     forms=_forms(*(split.replace("x", "D(q)") for split in _SPLITS)),
 )

@@ -13,7 +13,6 @@ import numpy as np
 
 from eqsat.conditions import constant, every_element, varies, worthwhile
 from eqsat.equations import Equations, form, named, stated
-from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
 from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER, multiplies_bytes
 from eqsat.ir.types import DType
@@ -179,7 +178,6 @@ def _recentred_values(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_recentred_values,
     where=[Condition("nothing that makes q can be recentred", lambda m: not m.computed, worthwhile=True)],
-    exactness=Exactness.EXACT,
     source="scale 1 and the integers' own zero points",
     forms=[form("R(q)", shorthands=shorthands)],
 )
@@ -214,7 +212,6 @@ def _recentred_operand(m: Match) -> Apply:
 @group_rule(
     find=_operands,
     where=stated("q", "signed bytes: q.dtype is int8"),
-    exactness=Exactness.EXACT,
     source="adding 128 to the integer and to its zero point",
     forms=[form("MatMulInteger(x, y, *z, *w)")],
     domain=UNSIGNED,  # for kernels that are exact for unsigned operands alone
@@ -232,7 +229,6 @@ def multiply_unsigned(m: Match) -> Term:
         "constant weights: operand and q.is_constant and (z is None or z.is_constant)",
         worthwhile("multiplied on the right: op != 'ConvInteger'"),  # kernels of which take filters on the left
     ),
-    exactness=Exactness.EXACT,
     source="taking 128 off the integer and its zero point",
     forms=[form("MatMulInteger(x, y, *z, *w)", constant("y", "w"))],
 )

@@ -4,8 +4,6 @@ Of values that vary, quotients and rows of factors become one factor by algebra,
 Algebra leaves constants alone: it would only compute the same in other ways.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

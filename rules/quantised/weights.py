@@ -6,7 +6,6 @@ import numpy as np
 
 from eqsat.conditions import constant
 from eqsat.equations import form
-from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, GroupView, Match, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import spread
 from eqsat.rules.quantised.pairs import Step, dequantised_parts
@@ -54,7 +53,6 @@ def _concats(view: GroupView) -> Iterator[Match]:
         Condition("one integer type", lambda m: len({p.value.dtype for p in m.parts}) == 1),
         Condition("the same blocks", lambda m: len({_blocks(p) for p in m.parts}) == 1),
     ],
-    exactness=Exactness.EXACT,
     source="each element is dequantised by itself",
     forms=[
         form(

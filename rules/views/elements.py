@@ -10,7 +10,6 @@ import numpy as np
 
 from eqsat.conditions import worthwhile
 from eqsat.equations import stated
-from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import operators_with
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, literal, shared
@@ -107,7 +106,7 @@ COVERED = stated(
 )
 
 
-@group_rule(where=COVERED, exactness=Exactness.EXACT, source=SOURCE, sample=_draw_steps)
+@group_rule(where=COVERED, source=SOURCE, sample=_draw_steps)
 def split_instead_of_gathering_each(view: GroupView) -> Iterator[Merge]:
     """``(x[0], x[1], ...) == Squeeze(Split(x, (1, 1, ...)))`` along one axis."""
     for element, found in _looked_up_by_whole(view).values():
@@ -129,7 +128,7 @@ def _joined(view: GroupView) -> Iterator[Match]:
                 yield Match({"whole": whole, "axis": axis, "along": along, "start": start, "n": len(operands)}, node)
 
 
-@group_rule(find=_joined, exactness=Exactness.EXACT, source=SOURCE, sample=_draw_steps)
+@group_rule(find=_joined, source=SOURCE, sample=_draw_steps)
 def join_elements(m: Match) -> Term:
     """``Concat(x[a], x[a + 1], ...) == Reshape(Transpose(x[a:b]))``, the axis of the elements before the one that is joined."""
     taken = slice_term(m.whole, {m.axis: range(m.start, m.start + m.n)})
@@ -155,7 +154,7 @@ def _stacked(view: GroupView) -> Iterator[Match]:
                     yield Match({"first": first, "along": along, "n": len(operands)}, node)
 
 
-@group_rule(find=_stacked, exactness=Exactness.EXACT, source=SOURCE, sample=_draw_stack)
+@group_rule(find=_stacked, source=SOURCE, sample=_draw_stack)
 def stack_elements(m: Match) -> Term:
     """``Concat(Unsqueeze(x[a]), Unsqueeze(x[a + 1]), ...) == Transpose(x[a:b])``, the axis of the elements where they are put."""
     whole, axis = m.first.whole, m.first.axis
@@ -176,7 +175,7 @@ def _elements_of_slices(view: GroupView) -> Iterator[Match]:
                     yield Match({"x": x, "axis": element.axis, "at": range(extent)[start:end:step][element.index]}, ref)
 
 
-@group_rule(find=_elements_of_slices, exactness=Exactness.EXACT, source=SOURCE, sample=_draw_slices)
+@group_rule(find=_elements_of_slices, source=SOURCE, sample=_draw_slices)
 def take_element_of_slice(m: Match) -> Term:
     """``x[a:b:c][i] == x[a + c * i]`` along one axis."""
     return apply("Gather", m.x, literal(np.int64(m.at)), axis=m.axis)
@@ -222,7 +221,6 @@ def _elements_of_moved(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_elements_of_moved,
     where=stated("others", "the other axes are in their order: others == sorted(others)"),
-    exactness=Exactness.EXACT,
     source=SOURCE,
     sample=_draw_moved,
 )
@@ -245,7 +243,6 @@ def _elements_of_views(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_elements_of_views,
-    exactness=Exactness.EXACT,
     source=SOURCE,
     sample=_draw_cut,
 )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from eqsat.conditions import worthwhile
 from eqsat.equations import stated
-from eqsat.exactness import Exactness
 from eqsat.ir import extents
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
@@ -248,7 +247,6 @@ def _several(x: Ref) -> Sequence[Dim]:
         "a list of integers, or one: x.dtype is int64 and x.rank < 2",
         worthwhile("a list, or an extent by a symbol: x.rank == 1 or not isinstance(x.dims[0], int)"),
     ),
-    exactness=Exactness.EXACT,
     source="ONNX Shape",
     sample=_draw_list,
 )

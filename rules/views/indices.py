@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.equations import named, stated
-from eqsat.exactness import Exactness
 from eqsat.ir.extents import add, at_least, minimum, multiply, product
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
@@ -81,7 +80,7 @@ class Indices:
     def _joined(self, value: Ref, parts: Sequence[Ref], depth: int) -> Places | None:
         """One place before others, which goes on as they do: none, where there are no others."""
         first, rest = (self.of(x, depth) for x in parts) if len(parts) == 2 else (None, None)
-        axis = value.attr("axis") % value.rank
+        axis = int(value.attr("axis")) % value.rank
         if first is None or rest is None or axis in first.strides or axis not in rest.strides:
             return None
         length, more = (x.shape[axis] for x in parts)
@@ -282,7 +281,6 @@ def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
         "the elements are taken in order: len(axes_walked(x, places, root)) == len(places)",
         functions=named(axes_walked),
     ),
-    exactness=Exactness.EXACT,
     source=SOURCE,
     sample=_draw_grid,
 )
@@ -339,7 +337,6 @@ def has_strides_of(places: Places, x: Ref, result: Ref) -> bool:
         "the elements are taken in order: has_strides_of(places, x, root)",
         functions=named(has_strides_of, product),
     ),
-    exactness=Exactness.EXACT,
     source=SOURCE,
     sample=_draw_flat,
 )

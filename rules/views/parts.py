@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.equations import form
-from eqsat.exactness import Exactness
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.rewrite import (
     Finder,
@@ -104,7 +103,7 @@ def concats(view: GroupView) -> Sequence[tuple[Ref, Joint]]:
 
 def _rule(find: Finder, *forms: str) -> Callable[[RightSide], GroupRule]:
     source = "ONNX Slice, Split and Concat"
-    return group_rule(find=find, exactness=Exactness.EXACT, source=source, forms=[form(text) for text in forms])
+    return group_rule(find=find, source=source, forms=[form(text) for text in forms])
 
 
 def _part(m: Match) -> Term:
@@ -210,7 +209,7 @@ def _large_constant(d: Sampler) -> Instance:
     return drawing.finish(*drawing.op("Split", whole, sizes, outputs=2))
 
 
-@group_rule(find=_split_constants, exactness=Exactness.EXACT, source="ONNX Split", sample=_large_constant)
+@group_rule(find=_split_constants, source="ONNX Split", sample=_large_constant)
 def slice_constants_instead_of_split(m: Match) -> Term:
     """``Split(c)[i] == Slice(c)`` for a large constant ``c``: what has one output is known, or computed ahead."""
     return m.part.term()

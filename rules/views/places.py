@@ -5,8 +5,6 @@ triangle of that. Neither that nor the first elements of a value have to be told
 at run time; and where places are numbers to compute with, for every row of a batch, adding up ones counts them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 
@@ -97,7 +95,6 @@ def _masked_by_grids(view: GroupView) -> Iterator[Match]:
         worthwhile("not constant: not m.is_constant and not grid.is_constant"),
         "the triangle is that of the whole: grid.shape[-2:] == root.shape[-2:]",
     ),
-    exactness=Exactness.EXACT,
     source="ONNX Trilu",
     sample=_draw_mask,
 )
@@ -147,7 +144,6 @@ def first_along(places: Places, shape: Sequence[Dim]) -> int | None:
         "were there too few, that would show: x.shape[axis] != 1",
         worthwhile("how many are read is a symbol: not isinstance(n, int)"),
     ),
-    exactness=Exactness.EXACT,
     source="ONNX Gather and Slice",
     sample=_draw_first,
     raises=True,

@@ -133,7 +133,6 @@ def _draw_viewed(d: Sampler) -> Instance:
         "what is beside lies along leading axes of both: all(beside(o, x, y) is not None for o in others)",
         functions=named(beside),
     ),
-    exactness=Exactness.EXACT,
     source="each element by itself",
     sample=_draw_viewed,
 )

@@ -6,8 +6,6 @@ of keys, with the axis moved to the front and back: the whole of ``x`` is transp
 that is put together by ``x[..., :k] = y`` and ``x[..., k:] = z`` becomes a Concat.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from eqsat.equations import Equations, named, stated
-from eqsat.exactness import Exactness
 from eqsat.ir.normal_form import Dim
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.terms import complete_nodes, transpose
@@ -68,7 +65,6 @@ def _written_by_grids(view: GroupView) -> Iterator[Match]:
         "in order: are_own(places, x.shape)",
         functions=named(are_own),
     ),
-    exactness=Exactness.EXACT,
     source="ONNX ScatterND",
     sample=_draw_written,
 )

@@ -13,7 +13,6 @@ import numpy as np
 
 from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations, form, named
-from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, group_rule
@@ -85,7 +84,7 @@ def _viewed_parts(d: Sampler) -> Instance:
     return drawing.finish(*(drawing.op("Reshape", p, s) for p, s in zip(parts, shapes, strict=True)))
 
 
-@group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=_viewed_parts)
+@group_rule(find=_views_of_parts, source=SOURCE, sample=_viewed_parts)
 def view_heads_before_split(m: Match) -> Term:
     """``Reshape(Split(x)[i], [..., n_i, h]) == Split(Reshape(x, [..., n, h]))[i]`` where all parts have the same ``h``."""
     return split(viewed(m.x, m.x.shape, m.shape, m.x), m.sizes, m.axis).output(m.index)
@@ -96,7 +95,6 @@ _TURNED = "Concat(Transpose({0}[0], perm=p), Transpose({0}[1], perm={1}), axis=b
 
 @group_rule(
     find=_turned_parts,
-    exactness=Exactness.EXACT,
     source=SOURCE,
     forms=[
         form(_TURNED.format("Split(x, k, outputs=2, axis=a)", second), kernels("x", DType.UINT8), constant("k"))

@@ -7,7 +7,6 @@ import numpy as np
 
 from eqsat.conditions import constant, dtype_in, finite, varies, worthwhile
 from eqsat.equations import Equations, stated
-from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, literal
@@ -80,7 +79,6 @@ def _function_of_rows(d: Sampler) -> Instance:
         *stated("root rows", "no axis is added: root.rank == rows.rank"),
         *stated("t", worthwhile("a small table: t.type.size <= SMALL"), functions={"SMALL": SMALL}),
     ),
-    exactness=Exactness.EXACT,
     source="an element of the result follows from one of the table",
     sample=_function_of_rows,
 )
@@ -118,7 +116,6 @@ def _look_ups(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_look_ups,
     where=stated("i", "every place is the same: i.low == i.high"),
-    exactness=Exactness.EXACT,
     source="ONNX Gather",
     sample=_one_row,
 )
@@ -181,7 +178,6 @@ Equations(__name__)(
     "a table of rows: w.rank == 2",
     "one number for each row of the result: i.shape[-1:] == (1,) and root.shape[:-1] == i.shape[:-1]",
     "compared with the numbers of all rows: counts_up(r, w.shape[0])",
-    exactness=Exactness.EXACT,
     source="all but one summand are zero",
     sample=_one_hot,
 )

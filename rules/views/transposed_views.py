@@ -5,7 +5,6 @@ from typing import Any
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, form, named, stated
-from eqsat.exactness import Exactness
 from eqsat.ir.extents import product, quotient
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
@@ -172,7 +171,6 @@ def _transposed_between_views(view: GroupView) -> Iterator[Match]:
         worthwhile("some axes move together, or are of extent 1: has_fewer_runs(v, perm, root, single)"),
         functions=named(has_fewer_runs),
     ),
-    exactness=Exactness.EXACT,
     source=SOURCE,
     forms=[
         form("Reshape(Transpose(Reshape(x, s), perm=p), t)", constant("s", "t")),
@@ -204,7 +202,6 @@ def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_parts_transposed_again,
-    exactness=Exactness.EXACT,
     source=SOURCE,
     forms=[
         form(
@@ -245,7 +242,6 @@ ALIKE = Condition("all operands are transposed alike", lambda m: None not in m.o
 @group_rule(
     find=_transposed_operands,
     where=[ALIKE],
-    exactness=Exactness.EXACT,
     source=SOURCE,
     forms=[
         form(f"Concat(Transpose(x, perm=p), {f}, axis=a)")

@@ -18,8 +18,6 @@ from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, t
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.parts import Part, parts_by_class
 
-EXACT = Exactness.EXACT
-
 
 def is_unary(op: Operator) -> bool:
     """Whether an operator applies to each element of its first input; further inputs are single numbers."""
@@ -199,7 +197,6 @@ def _applies(term: Term, op: str) -> bool:
 
 @group_rule(
     find=_undone,
-    exactness=EXACT,
     source="elementwise operators commute with permutations",
     forms=[
         form("Transpose(Relu(Transpose(x, perm=p)), perm=q)"),
@@ -244,7 +241,6 @@ def _transposed_alike(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_transposed_alike,
-    exactness=EXACT,
     source="elementwise operators commute with permutations",
     forms=[form(f"{op}(Transpose(x, perm=p), Transpose(y, perm=q))") for op in ("Sub", "Max")],
 )

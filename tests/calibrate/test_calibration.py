@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from eqsat.backends.onnxruntime import Session
 from eqsat.calibrate import calibration
-from eqsat.calibrate.calibration import calibrate
+from eqsat.calibrate.calibration import calibrate, cases_of, grid_of
 from eqsat.calibrate.case import Case, Kernels, data, value, weight
 from eqsat.calibrate.copies import build
-from eqsat.calibrate.grid import cases_of, grid_of
 from eqsat.calibrate.timer import Repeats, Run, summary, time_kernels
 from eqsat.cli import app
 from eqsat.cost.timings import load_table

@@ -12,9 +12,9 @@ from small_graphs import make_rule
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.conditions import constant
 from eqsat.egraph.encode import encode
-from eqsat.egraph.overflow import overflowed
 from eqsat.egraph.saturate import saturate
 from eqsat.egraph.soundness import check_egraph
+from eqsat.egraph.undefined import overflowed
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import NO_ATTRIBUTES

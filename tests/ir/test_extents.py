@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from eqsat.frontends.onnx.expressions import from_expression
+from eqsat.frontends.onnx.types import from_expression
 from eqsat.ir import extents
 from eqsat.ir.extents import (
     Dim,

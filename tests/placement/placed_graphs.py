@@ -7,8 +7,8 @@ from typing import Any
 
 import eqsat
 from eqsat.ir.build import GraphBuilder
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph
+from eqsat.ir.operators.devices import device_of
 from eqsat.lower.program import Program
 
 SHAPE = (5, 7)

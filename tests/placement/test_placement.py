@@ -19,8 +19,8 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.cli import app
 from eqsat.errors import ModelError, OptionError
 from eqsat.ir.build import GraphBuilder
-from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph
+from eqsat.ir.operators.devices import device_of
 from eqsat.lower.program import Program
 from eqsat.placement import PCIE, Link, Machine, PlacedSession, default_machine, read_machine
 

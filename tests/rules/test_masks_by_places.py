@@ -138,8 +138,6 @@ def test_places_tell_that_nothing_is_packed() -> None:
 
     graph = graph_of(mask, -np.inf, "replaced")
     assert is_causal(graph)
-    assert set(eqsat.optimize(graph, verify=False, form="flat").report.operators_after) <= {
-        "Attention",
-        "Unsqueeze",
-        "Squeeze",
-    }
+    left = eqsat.optimize(graph, verify=False, form="flat").report.operators_after
+    plain = graph_of(triangle(), -np.inf, "added")
+    assert left == eqsat.optimize(plain, verify=False, form="flat").report.operators_after

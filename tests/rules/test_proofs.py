@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,43 @@ import pytest
 
 import eqsat
 import eqsat.rules
+from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import encode
 from eqsat.egraph.explain import Explainer
-from eqsat.egraph.proof import proves
-from eqsat.egraph.saturate import saturate
+from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.egraph.saturate import Limits, saturate
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.rewrite import registered_rules
+from eqsat.rewrite import AnyRule, registered_rules
 
 Build = Callable[..., Any]
+
+
+def proves(rules: Iterable[AnyRule], start: Graph, goal: Graph, limits: Limits | None = None) -> bool:
+    """Whether saturating ``start`` under ``rules`` yields each output of ``goal``, in order.
+
+    Only ``start`` is rewritten: ``goal`` must be spelled as the rules spell it. Both read the same inputs by name.
+    """
+    encoding = encode(start)
+    saturate(encoding.egraph, tuple(rules), limits)
+    outputs = _place(encoding.egraph, goal)
+    find = encoding.egraph.find
+    return len(outputs) == len(start.outputs) and all(
+        find(encoding.handles[name]) == find(handle) for name, handle in zip(start.outputs, outputs, strict=True)
+    )
+
+
+def _place(egraph: EGraph, graph: Graph) -> list[int]:
+    """Handles of the outputs of a graph whose nodes are looked up in an e-graph, or added where they are missing."""
+    handles = {"": ABSENT_INPUT}
+    handles.update({name: egraph.add_input(name, graph.type_of(name)) for name in graph.inputs})
+    handles.update({name: egraph.add_constant(constant) for name, constant in graph.constants.items()})
+    for node in graph.nodes:
+        children = [handles[value] for value in node.inputs]
+        handle = egraph.add_node(node, children, [graph.type_of(v) for v in node.outputs])
+        for index, value in enumerate(node.outputs):
+            handles[value] = egraph.add_projection(handle, index)
+    return [handles[name] for name in graph.outputs]
 
 
 class Terms:

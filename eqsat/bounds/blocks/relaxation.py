@@ -8,10 +8,9 @@ from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisite
 from eqsat.bounds.blocks.slow_kernels import held_across, is_slow
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.named_problem import ChosenGroup, chosen_groups
-from eqsat.bounds.pace import Pace
 from eqsat.bounds.readers import EVERY, ReadBy
 from eqsat.bounds.relaxation import Relaxation
-from eqsat.bounds.relaxed_templates import Mode, ModeKey, computed_from, holds_kernels_around
+from eqsat.bounds.relaxed_templates import Mode, ModeKey, Pace, computed_from, holds_kernels_around
 from eqsat.bounds.states import ANY, NONE, KernelId, Position, Reach, State, Step
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import ModelError
@@ -27,9 +26,9 @@ from eqsat.frontends.onnx.types import (
     symbols_of,
 )
 from eqsat.ir.constants import Constant, ConstantPool
-from eqsat.ir.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import operator
+from eqsat.ir.operators.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.types import UNKNOWN, Dim, Type
 
 if TYPE_CHECKING:
@@ -124,8 +123,8 @@ def _graph_of(
         tuple(reader.nodes),
         tuple(inputs),
         outputs,
-        MappingProxyType(reader.types),
-        MappingProxyType(reader.constants),
+        reader.types,
+        reader.constants,
         text(proto.name) or "graph",
         envelope,
         spread_to_parts(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
@@ -250,5 +249,5 @@ def _envelope(
         functions=tuple(f.SerializeToString(deterministic=True) for f in model.functions),
         defaults=defaults,
         dims=dims,
-        known=MappingProxyType(reader.known),
+        known=reader.known,
     )

@@ -10,12 +10,18 @@ import numpy as np
 from eqsat.errors import EqsatError, ShapeError
 from eqsat.frontends.onnx.bodies import ReadGraph, read_body
 from eqsat.frontends.onnx.branches import taken_branch
-from eqsat.frontends.onnx.nodes import RawNode, about_node, in_order, read_attributes, read_opaque_attributes
+from eqsat.frontends.onnx.nodes import (
+    RawNode,
+    about_node,
+    check_node,
+    in_order,
+    read_attributes,
+    read_opaque_attributes,
+)
 from eqsat.frontends.onnx.sequences import Sequences
 from eqsat.frontends.onnx.subgraphs import captures_of
 from eqsat.frontends.onnx.tensors import ExternalFiles
 from eqsat.frontends.onnx.types import infer_at_opset
-from eqsat.frontends.onnx.validity import check_node
 from eqsat.frontends.onnx.versions.steps import Refusal, upgrade
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless

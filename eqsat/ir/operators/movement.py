@@ -145,3 +145,18 @@ define_injective("Tile", _infer_tile, _tile, _repeats)
 define_injective("Concat", _infer_concat, _concat, Traits(sources=EVERY, moves=True))
 define_injective("DepthToSpace", partial(_infer_blocks, to_depth=False), _depth_to_space, _permutes)
 define_injective("SpaceToDepth", partial(_infer_blocks, to_depth=True), _space_to_depth, _permutes)
+
+
+def way_of(perm: Sequence[int], shape: Sequence[int]) -> str:
+    """In which way a Transpose moves elements: they stay in their order, rows of them stay together, a matrix or several are
+    transposed, or none of this, for which ONNX Runtime has no loop and takes many times as long."""
+    if not perm or len(perm) != len(shape):
+        return "last moves"
+    long = [p for p in perm if shape[p] > 1]
+    if long == sorted(long):
+        return "copy"
+    if long[-1] == max(long):
+        return "rows"
+    there = {p: k for k, p in enumerate(sorted(long))}
+    breaks = sum(there[q] != there.get(p, -1) + 1 for p, q in zip((-1, *long), long, strict=False))
+    return "last moves" if breaks == 2 else "scattered"

@@ -46,6 +46,12 @@ def mixed_values(b: GraphBuilder, scores: str, values: str, width: int) -> str:
     return b.op("Reshape", b.op("Transpose", found, perm=(0, 2, 1, 3)), b.constant([0, 0, width], "int64"))
 
 
+def places_along(b: GraphBuilder, value: str | None, axis: int) -> str:
+    """The places along an axis of a value, counted."""
+    zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
+    return b.op("Range", zero, b.op("Squeeze", b.op("Shape", value, start=axis, end=axis + 1)), one)
+
+
 _STORES = (1, 2)
 """All keys and values. Where keys are stored, the kernels work in the two, and are wrong without."""
 
@@ -114,10 +120,8 @@ def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | Non
     if attributes.get("is_packed_batching", 0) or not (rank == 4 or heads):
         raise ShapeError(f"{ROTARY}: packed sequences, or rows of unknown heads, are not covered by the definition")
     if _rank(b, places) != 2:
-        zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
         axis = rank - 2
-        length = b.op("Squeeze", b.op("Shape", x, start=axis, end=axis + 1))
-        counted = b.op("Add", b.op("Range", zero, length, one), places)
+        counted = b.op("Add", places_along(b, x, axis), places)
         batch = b.op("Shape", x, start=0, end=1)
         shape = b.op("Concat", batch, b.op("Shape", x, start=axis, end=axis + 1), axis=0)
         places = b.op("Expand", counted, shape)

@@ -13,7 +13,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
-from eqsat.ir.operators.onnxruntime_attention import heads_apart, mixed_values, scaled_scores
+from eqsat.ir.operators.onnxruntime_attention import heads_apart, mixed_values, places_along, scaled_scores
 from eqsat.ir.outlines import of_attention
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType
@@ -38,7 +38,7 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     parts = b.op("Split", whole, b.constant(list(widths), "int64"), outputs=3, axis=2)
     q, k, v = (heads_apart(b, part, heads, width) for part, width in zip(parts, widths, strict=True))
     scores, dtype = scaled_scores(b, attributes, q, k, widths[0] // heads), b.type_of(x).dtype
-    places = _places(b, x)
+    places = places_along(b, x, 1)
     if mask:
         forbidden: Any = attributes.get("mask_filter_value", _FORBIDDEN)
         counts = _that_count(b, x, mask, places)
@@ -66,12 +66,6 @@ def _widths(b: GraphBuilder, weights: str | None, sizes: Any, heads: int) -> tup
     if q + k + v != columns or q != k or any(n % heads for n in (q, v)):
         raise ShapeError(f"{_NAME}: {columns} columns are not queries, keys and values of {heads} heads each")
     return int(q), int(k), int(v)
-
-
-def _places(b: GraphBuilder, x: str | None) -> str:
-    """The places of a sequence, counted."""
-    zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
-    return b.op("Range", zero, b.op("Squeeze", b.op("Shape", x, start=1, end=2)), one)
 
 
 def _that_count(b: GraphBuilder, x: str | None, mask: str, places: str) -> str:
