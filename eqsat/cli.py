@@ -241,8 +241,8 @@ def extract(
     with errors(json_path):
         from eqsat.extract import Effort
         from eqsat.extract import extract as run
-        from eqsat.extract.problem import ExtractionError
         from eqsat.extract.gym import read_gym
+        from eqsat.extract.problem import ExtractionError
 
         graph = read_gym(egraph)
         try:
