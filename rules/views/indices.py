@@ -77,6 +77,15 @@ class Indices:
             self._found[value.handle] = self._read(value, depth - 1)
         return self._found.get(value.handle)
 
+    def difference(self, value: Ref, pair: Sequence[Ref], depth: int = _DEPTH) -> Places | None:
+        """How far two values are apart at each place of the one that they are broadcast to."""
+        a, b = (self._beside(x, value, depth) for x in pair)
+        return None if a is None or b is None else _sum(a, _scaled(b, -1))
+
+    def _beside(self, operand: Ref, value: Ref, depth: int) -> Places | None:
+        found = self.of(operand, depth)
+        return found and broadcast(found, operand.shape, value.shape)
+
     def _joined(self, value: Ref, parts: Sequence[Ref], depth: int) -> Places | None:
         """One place before others, which goes on as they do: none, where there are no others."""
         first, rest = (self.of(x, depth) for x in parts) if len(parts) == 2 else (None, None)
@@ -125,14 +134,11 @@ class Indices:
             return None if x is None else _sliced(x, value, *inputs)
         if op == "CumSum":
             return None if x is None else _summed(x, value, inputs[1])
-        if op == "Mul" or op in ("Add", "Sub"):
-            y = self.of(inputs[1], depth)
-            if x is None or y is None:
-                return None
-            a, b = (broadcast(p, v.shape, value.shape) for p, v in ((x, inputs[0]), (y, inputs[1])))
-            if a is None or b is None:
-                return None
-            return _multiple(a, b) if op == "Mul" else _sum(a, b if op == "Add" else _scaled(b, -1))
+        if op == "Sub":
+            return self.difference(value, inputs, depth)
+        if op in ("Add", "Mul"):
+            a, b = (self._beside(y, value, depth) for y in inputs)
+            return None if a is None or b is None else _sum(a, b) if op == "Add" else _multiple(a, b)
         if x is None:
             return None
         if op == "Expand":

@@ -167,7 +167,8 @@ def _draw_differences(d: Sampler) -> Instance:
         ones = drawing.op("Expand", d.choose((1, 1, 1, 2)), drawing.op("Shape", given))
         counted = drawing.op("CumSum", ones, d.choose((1, 1, 0)), exclusive=d.integer(0, 1))
         moved = drawing.op("Sub", drawing.op("Add", row, 3), 3 if d.chance(0.8) else 2)
-        return drawing.finish(*((counted, row) if d.chance() else (moved, row)))
+        equal = drawing.op("Equal", moved, row)
+        return drawing.finish(*d.choose(((counted, row), (moved, row), (equal, row))))
     first = drawing.op("Slice", row, *(([0], [1]) if d.chance(0.9) else ([-1], [99])), [1])
     before = drawing.op("Sub", first, step if d.chance(0.8) else 3)
     both = drawing.op("Concat", *((before, row) if d.chance(0.9) else (row, before)), axis=d.choose((1, -1)))
@@ -182,15 +183,19 @@ def _draw_differences(d: Sampler) -> Instance:
 
 
 def _computed_places(view: GroupView) -> Iterator[Match]:
-    """Differences and sums of whole numbers, where they count from and along which axes, and what counts like that."""
+    """Differences, sums and comparisons of whole numbers: where they count from, along which axes, and what counts like that."""
     indices = Indices(view)
-    for node, pair in complete_nodes(view, "Sub", "CumSum"):
-        places = indices.of(node) if node.type.dtype is DType.INT64 and node.type.shape is not None else None
+    for node, pair in complete_nodes(view, "Sub", "CumSum", "Equal"):
+        compared = node.type.dtype is DType.BOOL
+        if pair[0].type.dtype is not DType.INT64 or node.type.shape is None:
+            continue
+        places = indices.difference(node, pair) if compared else indices.of(node)
         if places is not None and isinstance(places.start, int):
-            known = next((x for x in pair if x.type == node.type), node)
+            known = next((x for x in pair if x.type.shape == node.type.shape), node)
             strides, extents = tuple(places.strides.items()), [node.shape[axis] for axis in places.strides]
-            vector = indices.counts.get(extents[0]) if len(extents) == 1 else None
-            yield Match({"n": places.start, "strides": strides, "vector": vector, "known": known}, node)
+            vector = indices.counts.get(extents[0]) if len(extents) == 1 and not compared else None
+            n = places.start == 0 if compared else places.start
+            yield Match({"n": n, "strides": strides, "vector": vector, "known": known}, node)
 
 
 @group_rule(
@@ -206,10 +211,10 @@ def _computed_places(view: GroupView) -> Iterator[Match]:
     sample=_draw_differences,
 )
 def count_places_once(m: Match) -> Term:
-    """``(i + k) - (i + l) == k - l`` and ``(i + k) - k == i`` for the places ``i`` along axes, as sums of ones or zeros count
-    them, too."""
+    """``(i + k) - (i + l) == k - l``, ``(i + k) - k == i`` and ``Equal(i + k, i + l) == (k == l)`` for the places ``i`` along
+    axes, as sums of ones or zeros count them, too."""
     if not m.strides:
-        return repeated(literal(np.int64(m.n)), (), m.root.shape, m.known)
+        return repeated(literal(np.asarray(m.n)), (), m.root.shape, m.known)
     target = [d if i == m.strides[0][0] else 1 for i, d in enumerate(m.root.shape)]
     return repeated(viewed(m.vector, m.vector.shape, target, m.vector), target, m.root.shape, m.known)
 
