@@ -229,7 +229,9 @@ class _Runner:
     """A captured graph and its programs, each for certain weights and, where one for all cannot be had, sizes."""
 
     def __init__(self, captured: Captured, settings: Settings) -> None:
-        self._captured = captured
+        self._captured = captured.with_floats_fixed(captured.attributes)
+        self._general = captured if captured.attributes else None
+        self._attributes: tuple[float, ...] | None = None
         self._settings = settings
         self._symbolic = any(captured.symbols) and settings.runtime_on(captured.device) != "inductor"
         self._programs: dict[tuple[Any, ...], Run] = {}
@@ -251,6 +253,7 @@ class _Runner:
 
     def compile(self, inputs: Sequence[Any]) -> Run:
         """The program for these inputs. Raises what `compile_captured` does."""
+        self._generalise(inputs)
         if self._symbolic:
             try:
                 return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=True))
@@ -265,8 +268,18 @@ class _Runner:
         except Exception:  # the same may work for each value of the numbers
             if not self._captured.floats:
                 raise
-        self._captured = self._captured.with_floats_fixed()
+        self._captured = self._captured.with_floats_fixed(self._captured.floats)
         return self.compile(inputs)
+
+    def _generalise(self, inputs: Sequence[Any]) -> None:
+        """Numbers that a module holds, as that of a norm beside zero, are constants until one of them changes. With
+        ``dynamic=True`` Dynamo hands in all of them."""
+        if self._general is None:
+            return
+        values = tuple(self._general.number(inputs, i) for i in self._general.attributes)
+        if self._attributes not in (None, values):
+            self._captured, self._general, self._last = self._general, None, None
+        self._attributes = values
 
     def _late(self, inputs: Sequence[Any]) -> Run:
         """The program for inputs that none was made for so far."""

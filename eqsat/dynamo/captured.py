@@ -50,7 +50,8 @@ class Captured:
     Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``; ``written``: those of the
     tensors that the graph writes to, as to a cache of keys and values. ``sizes``: for each integer that is an extent of a tensor
     the position of that tensor in ``tensors`` and the axis; the others are ``loose``, and those of them that a tensor depends on
-    ``fixed``. ``floats``: those of the tensors that are numbers of Python, which come in as tensors.
+    ``fixed``. ``floats``: those of the tensors that are numbers of Python, which come in as tensors; ``attributes``: those of
+    them that a module holds.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
     each of these is a view; ``returned``: how many of the outputs are returned, the others being what some of those are views of.
@@ -70,23 +71,25 @@ class Captured:
     device: str = "cpu"
     written: tuple[int, ...] = ()
     floats: tuple[int, ...] = ()
+    attributes: tuple[int, ...] = ()
     returned: int | None = None
 
     def in_pytorch(self, *inputs: Any) -> Any:
         """What Dynamo's graph returns, computed by PyTorch."""
         return self.module(*inputs)[: self.returned]
 
-    def with_floats_fixed(self) -> Captured:
+    def with_floats_fixed(self, floats: Sequence[int]) -> Captured:
         """With each value of a number that comes in as a tensor for a program of its own, as functions need it that take none."""
-        kept = [k for k, i in enumerate(self.tensors) if i not in self.floats]
+        kept = [k for k, i in enumerate(self.tensors) if i not in floats]
         return replace(
             self,
             tensors=tuple(self.tensors[k] for k in kept),
             symbols=tuple(self.symbols[k] for k in kept),
             sizes={i: (kept.index(k), axis) for i, (k, axis) in self.sizes.items()},
-            loose=(*self.loose, *self.floats),
-            fixed=(*self.fixed, *self.floats),
-            floats=(),
+            loose=(*self.loose, *floats),
+            fixed=(*self.fixed, *floats),
+            floats=tuple(i for i in self.floats if i not in floats),
+            attributes=(),
         )
 
     def with_inputs(self, numbers: Sequence[int]) -> Captured:
@@ -249,12 +252,19 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
         devices[0],
         written,
         tuple(floats),
+        tuple(i for i in floats if _is_attribute(placeholders[i])),
     )
 
 
 def _is_known(value: Any) -> bool:
     """Whether a number is the same in all calls that Dynamo's guards let through."""
     return isinstance(value, float) or (isinstance(value, torch.SymFloat) and bool(value.node.expr.is_number))
+
+
+def _is_attribute(placeholder: fx.Node) -> bool:
+    """Whether an input is an attribute of something, as of a module, and no argument of a call."""
+    source = getattr(placeholder.meta.get("grapharg"), "source", None)
+    return getattr(source, "member", None) is not None
 
 
 def _is_number(placeholder: fx.Node, value: Tensor) -> bool:

@@ -534,6 +534,43 @@ def test_floats_come_in_and_vary(compilations: list[bool]) -> None:
     assert len(compilations) == 2
 
 
+class Scaled(torch.nn.Module):
+    """A norm as transformers write it, whose number beside zero is a float of the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beside_zero = 1e-6
+        self.weight = torch.nn.Parameter(torch.rand(8))
+
+    def forward(self, x: Any) -> Any:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.beside_zero))
+
+
+def test_floats_of_a_module_are_constants_until_one_changes(
+    compilations: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``dynamic=True`` Dynamo hands them in, and a norm is one operator only with its number known."""
+    from eqsat.dynamo import program
+
+    made: list[int] = []
+    optimize = program.optimize
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        result = optimize(*arguments, **options)
+        made.append(len(result.program.graph.nodes))
+        return result
+
+    monkeypatch.setattr(program, "optimize", counted)
+    model = Scaled().eval()
+    compiled = torch.compile(model, backend=eqsat, dynamic=True)
+    for rows, number in ((2, 1e-6), (3, 1e-6), (3, 0.5), (3, 0.25), (4, 1e-6)):
+        x, model.beside_zero = torch.randn(rows, 8), number
+        with torch.inference_mode():
+            _same(compiled(x), model(x))
+    assert len(compilations) == 2
+    assert made[0] == 1 < made[1]
+
+
 def test_floats_that_a_function_takes_no_tensor_for_have_a_program_each(compilations: list[bool]) -> None:
     function = torch.nn.functional.leaky_relu
     compiled, x = _compiled(function), torch.randn(3, 4)
