@@ -121,7 +121,8 @@ class Indices:
         if value.is_constant:
             return _counting(value)
         nodes = self.nodes.get(value.handle, ())
-        spelled = ((op, node, [x for x in inputs if x is not None], depth) for op, node, inputs in nodes)
+        whole = ((op, node, inputs) for op, node, inputs in nodes if op != "Slice" or None not in inputs)
+        spelled = ((op, node, [x for x in inputs if x is not None], depth) for op, node, inputs in whole)
         return next(established(self._of_node, spelled), None)
 
     def _of_node(self, op: str, value: Ref, inputs: Sequence[Ref], depth: int) -> Places | None:
@@ -135,7 +136,7 @@ class Indices:
         if op == "CumSum":
             return None if x is None else _summed(x, value, inputs[1])
         if op == "Sub":
-            return self.difference(value, inputs, depth)
+            return self.difference(value, inputs, depth) if value.dtype.is_signed else None
         if op in ("Add", "Mul"):
             a, b = (self._beside(y, value, depth) for y in inputs)
             return None if a is None or b is None else _sum(a, b) if op == "Add" else _multiple(a, b)
@@ -144,7 +145,7 @@ class Indices:
         if op == "Expand":
             return broadcast(x, inputs[0].shape, value.shape)
         if op == "Cast":
-            return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
+            return x if value.dtype.is_integer and value.dtype.is_signed and value.dtype.bits >= 32 else None
         kept = _kept(inputs[0].shape, value.shape) if op in operators_with(is_view) else None
         return None if kept is None else x.moved(kept)
 

@@ -194,6 +194,7 @@ def _computed_places(view: GroupView) -> Iterator[Match]:
             known = next((x for x in pair if x.type.shape == node.type.shape), node)
             strides, extents = tuple(places.strides.items()), [node.shape[axis] for axis in places.strides]
             vector = indices.counts.get(extents[0]) if len(extents) == 1 and not compared else None
+            vector = vector if vector is not None and vector.dtype is node.dtype else None
             n = places.start == 0 if compared else places.start
             yield Match({"n": n, "strides": strides, "vector": vector, "known": known}, node)
 
