@@ -114,7 +114,8 @@ def maximum(a: Dim, b: Dim) -> Dim:
         return a
     if at_least(b, a):
         return b
-    for symbol in symbols(a) | symbols(b):  # is it the same without a ``min(1, symbol)``, for no place and for others?
+    for symbol in sorted(symbols(a) | symbols(b)):
+        # Is it the same without a ``min(1, symbol)``, where the symbol is 0 and where it is more?
         filled = [_without_least(d, symbol) for d in (a, b)]
         if filled != [a, b]:
             found = maximum(*filled)
