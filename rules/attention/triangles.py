@@ -18,7 +18,8 @@ from eqsat.rules.attention.elements import elements_of
 from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.scores import FLOATS
 from eqsat.rules.terms import established
-from eqsat.rules.views.indices import broadcast, is_view
+from eqsat.rules.views.indices import is_view
+from eqsat.rules.views.movement import cuts
 from eqsat.rules.views.places import triangle
 
 Sides = tuple[float, float, float]
@@ -123,9 +124,8 @@ def _converted(sides: Sides | None, source: DType, target: DType) -> Sides | Non
 
 def _of_order(reader: Reader, value: Ref, op: str, operands: Sequence[Ref]) -> Sides | None:
     """What an order of two values is that count along axes."""
-    counted = [reader.indices.of(x) for x in operands]
-    a, b = (p and broadcast(p, x.shape, value.shape) for p, x in zip(counted, operands, strict=True))
-    found = None if a is None or b is None else triangle(op, a, b, value.rank)
+    apart = reader.indices.difference(value, operands)
+    found = None if apart is None else triangle(op, apart, value.rank)
     return None if found is None else _of_triangle(*found)
 
 
@@ -141,12 +141,14 @@ def _of_triangle(upper: bool, diagonal: Dim) -> Sides | None:
 def _cut(reader: Reader, value: Ref, source: Ref, depth: int) -> Sides | None:
     """What a Trilu leaves."""
     sides = sides_of(reader, source, depth)
-    for node, inputs in reader.view.nodes("Trilu") if sides is not None else ():
+    if sides is None:
+        return None
+    for node, inputs in reader.view.nodes("Trilu"):
         if node.handle != value.handle or inputs[0] is None or inputs[0].handle != source.handle:
             continue
         diagonal = inputs[1] if len(inputs) > 1 else None
         kept = _of_triangle(bool(node.attr("upper", 1)), 0 if diagonal is None else int(diagonal.value.reshape(())))
-        if kept is not None and sides is not None:
+        if kept is not None:
             below, on, above = (x if keeps else 0.0 for x, keeps in zip(sides, kept, strict=True))
             return below, on, above
     return None
@@ -156,9 +158,6 @@ def _starts_at_the_corner(inputs: Sequence[Any]) -> bool:
     """Whether a Slice takes the first elements along the last two axes, one by one."""
     given: Any = (*inputs, None, None)[:5]
     source, starts, _, axes, steps = given
-    which = range(starts.value.size) if axes is None else [int(a) for a in axes.value]
-    strides = [1] * len(which) if steps is None else steps.value.tolist()
     return all(
-        (start == 0 and step == 1) or int(axis) % source.rank < source.rank - 2
-        for axis, start, step in zip(which, starts.value.tolist(), strides, strict=True)
+        (start == 0 and step == 1) or axis < source.rank - 2 for axis, start, step in cuts(source, starts, axes, steps)
     )

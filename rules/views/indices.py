@@ -19,6 +19,7 @@ from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.terms import Node, complete_nodes, established, int64s, nodes_by_class
 from eqsat.rules.views.extents import listed, repeated, viewed
+from eqsat.rules.views.movement import cuts
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SOURCE = "ONNX Gather, GatherND and Range"
@@ -130,18 +131,18 @@ class Indices:
             return Places(inputs[0].dims[0], {0: inputs[2].dims[0]})
         if op == "Concat":
             return self._joined(value, inputs, depth)
-        x = self.of(inputs[0], depth)
-        if op == "Slice":
-            return None if x is None else _sliced(x, value, *inputs)
-        if op == "CumSum":
-            return None if x is None else _summed(x, value, inputs[1])
         if op == "Sub":
             return self.difference(value, inputs, depth) if value.dtype.is_signed else None
         if op in ("Add", "Mul"):
             a, b = (self._beside(y, value, depth) for y in inputs)
             return None if a is None or b is None else _sum(a, b) if op == "Add" else _multiple(a, b)
+        x = self.of(inputs[0], depth)
         if x is None:
             return None
+        if op == "Slice":
+            return _sliced(x, value, *inputs)
+        if op == "CumSum":
+            return _summed(x, value, inputs[1])
         if op == "Expand":
             return broadcast(x, inputs[0].shape, value.shape)
         if op == "Cast":
@@ -190,9 +191,7 @@ def _sliced(
 ) -> Places | None:
     """The places that a Slice takes, forward from a known one; where there is at most one, what comes next is no matter."""
     start, strides = x.start, dict(x.strides)
-    which = range(starts.value.size) if axes is None else axes.value.tolist()
-    given = [1] * len(which) if steps is None else steps.value.tolist()
-    for axis, first, step in zip((a % data.rank for a in which), starts.value.tolist(), given, strict=True):
+    for axis, first, step in cuts(data, starts, axes, steps):
         if axis in strides:
             if first < 0 or step < 1:
                 return None

@@ -95,13 +95,18 @@ def runs_forward(data: Ref, starts: Ref, axes: Ref | None, steps: Ref | None) ->
     return all(isinstance(data.shape[int(a)], int) for a in which) and (steps is None or bool((steps.value > 0).all()))
 
 
-def taken(data: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> dict[int, range]:
-    """Axis -> indices that a Slice takes, which runs forward through known extents."""
+def cuts(data: Ref, starts: Ref, axes: Ref | None, steps: Ref | None) -> list[tuple[int, int, int]]:
+    """Each axis that a Slice cuts, from the front, with its start and step."""
     which = range(starts.value.size) if axes is None else [int(a) % data.rank for a in axes.value]
     strides = [1] * starts.value.size if steps is None else steps.value.tolist()
-    bounds = zip(which, starts.value.tolist(), ends.value.tolist(), strides, strict=True)
+    return list(zip(which, starts.value.tolist(), strides, strict=True))
+
+
+def taken(data: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> dict[int, range]:
+    """Axis -> indices that a Slice takes, which runs forward through known extents."""
+    bounds = zip(cuts(data, starts, axes, steps), ends.value.tolist(), strict=True)
     extents: Any = data.shape
-    return {axis: range(extents[axis])[start:end:step] for axis, start, end, step in bounds}
+    return {axis: range(extents[axis])[start:end:step] for (axis, start, step), end in bounds}
 
 
 @shared

@@ -22,7 +22,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
 from eqsat.rules.views.extents import listed, repeated, viewed
-from eqsat.rules.views.indices import Indices, Places, broadcast
+from eqsat.rules.views.indices import Indices, Places
 from eqsat.samples import Drawing, Input, Instance, Sampler, fixed
 
 
@@ -30,17 +30,18 @@ def _orders(op: Operator) -> bool:
     return op.traits.orders
 
 
-def triangle(op: str, a: Places, b: Places, rank: int) -> tuple[bool, Dim] | None:
-    """Whether two values that count compare as an upper triangle, and its diagonal; ``None`` where it is no triangle."""
+def triangle(op: str, apart: Places, rank: int) -> tuple[bool, Dim] | None:
+    """Whether two values that are so far apart compare as an upper triangle, and its diagonal; ``None`` where it is no
+    triangle."""
     if rank < 2:
         return None
-    strides = [subtract(a.strides.get(i, 0), b.strides.get(i, 0)) for i in range(rank)]
+    strides = [apart.strides.get(i, 0) for i in range(rank)]
     if any(strides[:-2]) or strides[-2:] not in ([-1, 1], [1, -1]):
         return None
     less, equal = (bool(evaluate_operator(op, NO_ATTRIBUTES, [np.int64(0), np.int64(n)])[0]) for n in (1, 0))
     bound = 0 if equal else -1 if less else 1  # of the difference between them
     forward = strides[-1] == 1
-    return less != forward, multiply(subtract(bound, subtract(a.start, b.start)), 1 if forward else -1)
+    return less != forward, multiply(subtract(bound, apart.start), 1 if forward else -1)
 
 
 def _draw_mask(d: Sampler) -> Instance:
@@ -72,10 +73,8 @@ def _grids(view: GroupView) -> Iterator[tuple[Ref, tuple[bool, Dim]]]:
     indices = Indices(view)
     for op in operators_with(_orders):
         for node, inputs in complete_nodes(view, op):
-            counted = [] if node.type.shape is None else [(x, indices.of(x)) for x in inputs]
-            places = [p and broadcast(p, x.shape, node.shape) for x, p in counted]
-            a, b = places if len(places) == 2 else (None, None)
-            found = None if a is None or b is None else triangle(op, a, b, node.rank)
+            apart = None if node.type.shape is None else indices.difference(node, inputs)
+            found = None if apart is None else triangle(op, apart, node.rank)
             if found is not None:
                 yield node, found
 
@@ -207,7 +206,6 @@ def _computed_places(view: GroupView) -> Iterator[Match]:
         "counted along one axis at most: len(strides) == 0 or vector is not None",
         "in steps of one, from 0: len(strides) == 0 or (n == 0 and strides[0][1] == 1)",
     ),
-    exactness=Exactness.EXACT,
     source="ONNX Range, Sub and CumSum",
     sample=_draw_differences,
 )

@@ -24,12 +24,11 @@ def inline_functions(model: Any) -> Any:
     if len(recursive) < len(called):
         from onnx import inliner
 
-        _expect_to_end(
-            model, [f for f in sorted(all_functions, key=lambda f: len(reached[_id(f)])) if _id(f) not in recursive]
-        )
+        others = [f for f in all_functions if _id(f) not in recursive]
+        _expect_to_end(model, sorted(others, key=lambda f: len(reached[_id(f)])))
         try:
             # The inliner refuses a model with any recursion, so it sees only the others.
-            model = _in_one_version(_with_functions(model, [f for f in all_functions if _id(f) not in recursive]))
+            model = _in_one_version(_with_functions(model, others))
             if any(f.attribute_proto for f in model.functions):
                 model = _inlined_from_outside(model, called)
             else:
