@@ -30,7 +30,7 @@ from eqsat.pipeline import optimize
 from eqsat.result import Result
 from eqsat.verification.reference import tolerance
 
-_PRIVATE = ("feeds", "keep", "dims", "example_inputs", "dynamic_shapes")
+_PRIVATE = ("feeds", "keep", "dims", "assume", "example_inputs", "dynamic_shapes")
 """Options that name values or sizes of a model: nobody knows those of a captured graph."""
 
 
@@ -119,11 +119,11 @@ def compile_captured(
         raise UnsupportedError(f"its inputs are on {captured.device}, and ONNX Runtime runs on the CPU here")
     if settings.runtime_on(captured.device) == "onnxruntime":
         _check_kernels(model)
-    options = settings.options_on(captured.device)
     names = [v.name for v in model.graph.input]
     if (len(names), len(model.graph.output)) != (len(tensors), captured.results()):
         raise UnsupportedError("its export has other inputs or outputs")
     feeds = {name: to_array(pairs(tensor)) for name, tensor in zip(names, tensors, strict=True)}
+    options: dict[str, Any] = {**settings.options_on(captured.device), "assume": _extents(model, feeds)}
     result = optimize(model, **options, feeds=None if symbolic else [feeds])
     if symbolic and result.report.verification.get("verdict") == "not run":
         result = optimize(model, **options, feeds=[feeds])
@@ -135,6 +135,14 @@ def compile_captured(
             expected, found = captured.module(*given[0]), run(*given[1])
             _compare(captured, captured.values(expected, given[0]), captured.values(found, given[1]), moved)
     return run if captured.returned is None else lambda *given: run(*given)[: captured.returned]
+
+
+def _extents(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Those that symbols of a model's inputs have in this call, the best guess at those of the next."""
+    axes = (
+        pair for v in model.graph.input for pair in zip(v.type.tensor_type.shape.dim, feeds[v.name].shape, strict=False)
+    )
+    return {d.dim_param: n for d, n in axes if d.dim_param.isidentifier() and n}
 
 
 _SPARSE_IN_KERNELS = {onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}

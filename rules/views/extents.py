@@ -119,6 +119,10 @@ def viewed(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) 
         axes = _ones_between(few, many)
         if axes is not None:
             return apply(op, term, int64s(axes))
+    without = [d for d in shape if d != 1]
+    if without == [d for d in target if d != 1]:
+        dropped, added = (int64s(i for i, d in enumerate(dims) if d == 1) for dims in (shape, target))
+        return apply("Unsqueeze", apply("Squeeze", term, dropped), added)
     return apply("Reshape", term, listed(target, known), allowzero=1)
 
 

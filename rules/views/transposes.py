@@ -170,8 +170,8 @@ def _viewed(value: Ref, perm: Permutation) -> Found | None:
         return None
     target = [shape[axis] for axis in perm]
     kept = [axis for axis in perm if shape[axis] != 1]
-    listed = [d for i, d in enumerate(target) if not isinstance(d, int) and d != shape[i]]
-    return (viewed(value, shape, target, value), 1) if kept == sorted(kept) and not listed else None
+    moves = any(not isinstance(d, int) and d != shape[i] for i, d in enumerate(target))
+    return (viewed(value, shape, target, value), 2 if moves else 1) if kept == sorted(kept) else None
 
 
 def inverse(perm: Permutation) -> Permutation:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 from eqsat.backends.consumer import newest_opset  # noqa: E402
-from eqsat.dynamo import FallbackWarning, backend, eqsat  # noqa: E402
+from eqsat.dynamo import FallbackWarning, backend, eqsat, program  # noqa: E402
 from eqsat.dynamo.captured import read_captured  # noqa: E402
 from eqsat.dynamo.export import export_captured  # noqa: E402
 from eqsat.dynamo.program import Settings  # noqa: E402
@@ -164,6 +164,21 @@ def test_a_program_for_all_sizes_is_verified_on_several() -> None:
     compiled = torch.compile(torch.nn.Softmax(-1).eval(), backend=eqsat, dynamic=True)
     x = torch.randn(4, 8)
     _same(compiled(x), x.softmax(-1))
+
+
+def test_a_program_for_all_sizes_is_priced_at_those_of_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    assumed: list[list[int]] = []
+    before = program.optimize
+
+    def optimize(*arguments: Any, **options: Any) -> Any:
+        result = before(*arguments, **options)
+        assumed.append(list(result.report.assumed.values()))
+        return result
+
+    monkeypatch.setattr(program, "optimize", optimize)
+    compiled = torch.compile(torch.nn.Softmax(-1).eval(), backend=eqsat, dynamic=True)
+    compiled(torch.randn(6, 24))
+    assert assumed == [[6, 24]]
 
 
 def test_one_program_serves_all_lengths_of_keys_that_heads_share(compilations: list[bool]) -> None:

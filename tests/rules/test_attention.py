@@ -394,3 +394,18 @@ def test_heads_that_are_transposed_before_they_are_cut_stay_in_rows(batch: int |
     heads = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
     graph = b.finish({"y": b.op("Reshape", b.op("Transpose", heads, perm=(0, 2, 1, 3)), ints(b, -1, 5, 8))})
     assert found(graph).get("Transpose", 0) == 0
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(3, 5), ("n", "s")])
+def test_factors_by_query_behind_attention_leave_heads_in_rows(batch: int | str, rows: int | str) -> None:
+    """Axes of 1 change places with symbolic extents between them, which no Reshape says without a list of extents."""
+    b = GraphBuilder()
+    q, k, v = (b.input(n, "float32", (batch, rows, N * 4)) for n in "qkv")
+    seen = b.input("seen", "float32", (batch, 1, rows, 1))
+    q, k, v = (b.op("Transpose", b.op("Reshape", x, ints(b, 0, 0, N, 4)), perm=(0, 2, 1, 3)) for x in (q, k, v))
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    heads = b.op("Mul", b.op("MatMul", b.op("Softmax", scores, axis=-1), v), seen)
+    graph = b.finish({"y": b.op("Reshape", b.op("Transpose", heads, perm=(0, 2, 1, 3)), ints(b, 0, 0, N * 4))})
+    made = found(graph)
+    assert made["Attention"] == 1
+    assert not made.keys() & {"Transpose", "Shape"}
