@@ -39,10 +39,14 @@ def softplus(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
+_TWO_OVER_PI, _CUBIC = float(np.float32(2 / np.pi)), float(np.float32(0.044715))
+"""In ONNX's definition of Gelu as a function they are float32 whatever its input is."""
+
+
 def _gelu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     """``x/2 * (1 + erf(x/sqrt 2))``, or ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``"""
     if attributes.get("approximate", "none") == "tanh":
-        return 0.5 * x * (1 + np.tanh(float(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * x * x)))
+        return 0.5 * x * (1 + np.tanh(float(np.sqrt(_TWO_OVER_PI)) * (x + _CUBIC * x * x * x)))
     return 0.5 * x * (1 + erf(x * float(np.sqrt(0.5))))
 
 
