@@ -92,6 +92,18 @@ def _numbers(x: Ref, z: Ref | None) -> tuple[float, float]:
     return max(x.low, least) - zero, min(x.high, greatest) - zero
 
 
+_MOST_IMAGE = 2**24
+"""Elements of an image whose extents are not known, at most."""
+
+
+def averages(x: Ref, s: Ref, sy: Ref) -> bool:
+    """Whether the kernel for averages of whole images takes the quotient of scales and size: others it refuses."""
+    extents = [d for d in x.shape[2:] if isinstance(d, int)]
+    size = math.prod(extents) if len(extents) == x.rank - 2 else None
+    quotient = s.high / sy.high
+    return quotient / (size or 1) < 2.0**8 and quotient / (size or _MOST_IMAGE) >= 2.0**-32
+
+
 def quanta(s: Ref) -> np.float32:
     """Quanta in 1."""
     return np.float32(1) / np.float32(s.value.reshape(()))
@@ -153,8 +165,9 @@ _OF_TWO = {
     "Mul": (worthwhile(f"a product of less than 2**31 quanta: greatest_product(sy, {_BOTH}) < 2**31"),),
 }
 """Of more quanta the kernels make the least byte."""
+quantise("GlobalAveragePool", worthwhile("a quotient that the kernel takes: averages(a, sa, sy)"))
 for _op in OPERANDS:
-    if traits_of(_op).rows is None and _op not in ("AveragePool", "LeakyRelu"):
+    if traits_of(_op).rows is None and _op not in ("AveragePool", "GlobalAveragePool", "LeakyRelu"):
         quantise(_op, *_OF_TWO.get(_op, ()))
 
 # --- Concat, of any number of parts

@@ -236,6 +236,24 @@ def test_softmax_of_bytes_stays_where_the_kernel_would_round_the_scale(step: flo
     assert set(made.operator_counts()) == {"DequantizeLinear", "Mul", "Softmax", "QuantizeLinear"}
 
 
+@pytest.mark.parametrize(
+    ("scale", "image", "fused"),
+    [(0.02, 7, True), (0.02, "h", True), (1e32, 7, False), (0.002, 1, False), (0.002, "h", False)],
+)
+def test_averages_of_images_of_bytes_are_one_kernel_where_it_takes_their_scales(
+    scale: float, image: int | str, fused: bool
+) -> None:
+    """It refuses quotients of the scales, and the elements of an image, below 2**-32 and from 2**8 on."""
+    b = GraphBuilder()
+    x = b.op(
+        "DequantizeLinear", b.input("x", "int8", (2, 3, image, 1)), b.constant(np.float32(0.64)), b.constant(np.int8(5))
+    )
+    y = b.op("QuantizeLinear", b.op("GlobalAveragePool", x), b.constant(np.float32(scale)), b.constant(np.int8(3)))
+    result = eqsat.optimize(b.finish([y]), form="onnxruntime")
+    assert ("QLinearGlobalAveragePool" in [n.op for n in result.program.graph.nodes]) == fused
+    assert not result.report.left_out
+
+
 def test_shared_and_stored_keys_have_an_operator_of_their_own() -> None:
     def without_attention(work: Any) -> float:
         return 2.0 if "Attention" in work.operators else 1.0
