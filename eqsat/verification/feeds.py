@@ -22,8 +22,8 @@ def random_feeds(
     """One array for each input of ``graph``, the same for the same seed.
 
     Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, other integers are
-    small, and negative at times where nothing may be looked up or counted by them, floats are normal of mean 0 and standard
-    deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
+    small, negative at times where nothing may be looked up or counted by them, and never 0 where integers are divided by them,
+    floats are normal of mean 0 and standard deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
     `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or is no tensor.
     """
     extents = dict(sizes or {})
@@ -91,6 +91,8 @@ def _draw(
         values = random.standard_normal(shape) + 1j * random.standard_normal(shape)
     else:
         values = deviation * random.standard_normal(shape)
+    if meaning.divides:  # neither 0, nor -1, by which ONNX Runtime ends the process where it divides the least integer
+        values = np.where((values <= -2) | (values >= 1), values, 1)
     return np.asarray(values).astype(dtype.numpy)
 
 
