@@ -150,6 +150,8 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         axis = node.attributes.get("axis", node.attributes.get("batch_dims", 0))
         extent = _extent(graph, node.inputs[0], int(axis), sizes)  # type: ignore[arg-type]
         return Meaning(Role.INDEX, None if extent is None else max(1, extent - offset))
+    if node.key.startswith("Sequence") and i and graph.type_of(node.inputs[i]).shape == ():
+        return Meaning(Role.INDEX)  # a place in a sequence
     if node.key == "OneHot" and i == 0:
         depth = graph.constants.get(node.inputs[1])
         return Meaning(Role.INDEX, None if depth is None else max(1, int(depth.numpy().reshape(-1)[0]) - offset))

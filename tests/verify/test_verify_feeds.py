@@ -217,6 +217,20 @@ def test_sequences_are_handed_over_as_they_are() -> None:
         assert result(s=given)["y"].tolist() == [0, 2]
 
 
+def test_sequences_are_drawn_where_the_type_of_their_elements_is_known() -> None:
+    i = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    known, unknown = (helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, d) for d in (["n", 3], None))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("SequenceAt", ["s", "i"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    for given, verdict in ((known, "equal"), (unknown, "not run")):
+        graph = helper.make_graph(nodes, "sequences", [given, i], [y])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        found = eqsat.optimize(model).report.verification
+        assert found["verdict"] == verdict
+        if given is unknown:
+            assert "input 's' is a sequence of float32: random values need" in found["notes"][0]
+
+
 def test_outputs_in_bfloat16_may_be_written_to() -> None:
     b = GraphBuilder()
     graph = b.finish({"y": b.op("Identity", b.input("x", "bfloat16", (4,)))})
