@@ -26,8 +26,9 @@ class Bodies:
     """What became of the bodies of a graph, those inside them included.
 
     ``changed``: by the bytes of a new body, the weakest class and the names of the rules that made it. ``kept``: why bodies
-    stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number. ``left_out``: what they
-    were wrong with (`eqsat.suspects`). ``handed``: constants made in bodies that the graph around them is to have, by name.
+    stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number; ``not_run``: why some
+    could not be. ``left_out``: what they were wrong with (`eqsat.suspects`). ``handed``: constants made in bodies that the graph
+    around them is to have, by name.
     """
 
     count: int = 0
@@ -41,6 +42,7 @@ class Bodies:
     rules: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     kept: Counter[str] = field(default_factory=Counter[str])
     verdicts: Counter[str] = field(default_factory=Counter[str])
+    not_run: Counter[str] = field(default_factory=Counter[str])
     left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     handed: dict[str, Constant] = field(default_factory=dict[str, Constant])
 
@@ -56,6 +58,7 @@ class Bodies:
             "enodes": self.enodes,
             "exactness": self.exactness.label,
             "verdicts": dict(sorted(self.verdicts.items())),
+            "not_run": dict(sorted(self.not_run.items())),
             "kept": dict(sorted(self.kept.items())),
         }
 
@@ -70,8 +73,11 @@ class Bodies:
         self.verdicts.update(inner.get("verdicts", {}))
         self.left_out += report.left_out
         self.kept.update(inner.get("kept", {}))
+        self.not_run.update(inner.get("not_run", {}))
         if report.verification:
-            self.verdicts[report.verification["verdict"]] += 1
+            self.verdicts[verdict := report.verification["verdict"]] += 1
+            if verdict == "not run":  # what comes behind the reason is advice on inputs: nobody gives a body any
+                self.not_run[report.verification["notes"][-1].rpartition("; ")[0]] += 1
 
 
 def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:

@@ -56,6 +56,10 @@ def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
     if not reasons:
         kept = sum(data["kept"].values())
         return text + (f", {kept} untouched" if kept else "")
+    text += "".join(
+        f"\n    {n} compared only where the model runs {'it' if n == 1 else 'them'}: {reason}"
+        for reason, n in data["not_run"].items()
+    )
     return text + "".join(f"\n    {n} untouched: {reason}" for reason, n in data["kept"].items())
 
 

@@ -528,3 +528,29 @@ def test_branches_share_the_large_constants_that_are_made_in_them(tmp_path: Path
     assert (tmp_path / "m.onnx").stat().st_size < 1.3 * len(source.SerializeToString())
     report = result.report
     assert report.constant_bytes_before <= report.constant_bytes_after < 1.1 * report.constant_bytes_before
+
+
+def test_why_a_body_was_not_verified_by_itself_is_reported() -> None:
+    """What is in an empty sequence has no rank yet."""
+    state = helper.make_tensor_sequence_value_info
+    body = helper.make_graph(
+        [
+            node("Identity", ["on"], ["on_"]),
+            node("Relu", ["x"], ["r"]),
+            node("Relu", ["r"], ["again"]),
+            node("SequenceInsert", ["s", "again"], ["s_"]),
+        ],
+        "body",
+        [value("i", INT64, []), value("on", BOOL, []), state("s", FLOAT, None)],
+        [value("on_", BOOL, []), state("s_", FLOAT, None)],
+    )
+    nodes = [
+        node("SequenceEmpty", [], ["none"]),
+        node("Loop", ["n", "", "none"], ["rows"], body=body),
+        node("ConcatFromSequence", ["rows"], ["y"], axis=0),
+    ]
+    report = eqsat.optimize(model(nodes, [value("x", shape=(3, 8))], constants(n=np.int64(3)))).report
+    assert report.bodies["verdicts"] == {"not run": 1}
+    (reason,) = report.bodies["not_run"]
+    assert reason.startswith("input 's' is a sequence of float32: random values need")
+    assert f"1 compared only where the model runs it: {reason}" in report.details()

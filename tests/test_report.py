@@ -180,7 +180,7 @@ def test_what_is_printed_has_ten_lines_whatever_there_is_to_say() -> None:
         assumed={"batch": 1},
         bodies={
             **{"count": 2, "optimised": 1, "operators_before": 9, "operators_after": 5},
-            **{"verdicts": {}, "kept": {"it reads what is not there": 1}},
+            **{"verdicts": {}, "not_run": {}, "kept": {"it reads what is not there": 1}},
         },
         placement={"devices": {"cpu": {"target": "x", "kernels": 2}}, "copies": 1, "copied_bytes": 8},
         memory_budget={"bytes": 1e6, "candidates": 1},

@@ -57,7 +57,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "kept_at_load": _list_of(_operator),
         "on_chip_bytes": _number,
         "argument_limit": _count,
-        "cost": _text,
+        "cost": _cost_model,
     }
     required = ("description", "source", "launch_s", "bandwidth_bytes_per_s", "peak_ops", "free_kinds")
     _table(f"target {where!r}", data, keys, required)
@@ -165,6 +165,16 @@ def _hint(name: str, known: Iterable[str]) -> str:
 def _text(where: str, value: Any) -> None:
     if not isinstance(value, str):
         raise OptionError(f"{where}: expected a text, got {value!r}")
+
+
+def _cost_model(where: str, value: Any) -> None:
+    from eqsat.cost.model import find_cost_model
+
+    _text(where, value)
+    try:
+        find_cost_model(value)
+    except OptionError as error:
+        raise OptionError(f"{where}: {error}") from None
 
 
 def _flag(where: str, value: Any) -> None:

@@ -144,8 +144,11 @@ class Explainer:
         equal_since = history.time(left, right)
         came: dict[int, tuple[int, str, Pairs]] = {left: (left, "", ())}
         queue = deque([left])
-        while queue and right not in came:
+        while queue:
             here = queue.popleft()
+            if (step := self._step(here, right, equal_since)) is not None:
+                came[right] = (here, *step)
+                break
             for there, rule, time, premises in self._unions.get(here, ()):
                 if there not in came and time <= equal_since:
                     came[there] = (here, rule, premises)
@@ -164,6 +167,17 @@ class Explainer:
                 rules.add(rule)
             needed += (_unordered(a, b) for a, b in pairs if a != b)
         return frozenset(rules), needed
+
+    def _step(self, here: int, there: int, since: int) -> tuple[str, Pairs] | None:
+        """The rule and the pairs by which the next step of a path may end it: classes may have thousands of e-nodes."""
+        for other, rule, time, premises in self._unions.get(here, ()):
+            if other == there and time <= since:
+                return rule, premises
+        nodes, find = self._egraph.nodes, self._egraph.find
+        if _signature(nodes[here], find) != _signature(nodes[there], find):
+            return None
+        pairs = self._pairs(here, there, since)
+        return None if pairs is None else ("", pairs)
 
     def _pairs(self, left: int, right: int, before: int) -> Pairs | None:
         """The children that make two e-nodes congruent, if all were equal before the given time."""

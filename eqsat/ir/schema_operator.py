@@ -149,6 +149,12 @@ def from_type_proto(proto: onnx.TypeProto, read: Callable[[str], Dim] = str) -> 
     return TensorType(DType(tensor.elem_type), dims)
 
 
+def element_type(type: Type) -> Type | None:
+    """The type of what a sequence consists of; ``None`` for what is no sequence."""
+    proto = onnx.TypeProto.FromString(type.proto) if isinstance(type, OpaqueType) else onnx.TypeProto()
+    return from_type_proto(proto.sequence_type.elem_type) if proto.HasField("sequence_type") else None
+
+
 def _dim(proto: Any, read: Callable[[str], Dim]) -> Dim:
     """An extent; a fresh symbol for one with neither number nor name, or a negative number, by which exporters say "any"."""
     from eqsat.ir.infer import fresh_symbol

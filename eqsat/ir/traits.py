@@ -120,8 +120,10 @@ class Traits:
 
     What the inputs are for: ``counts`` (sizes, axes, bounds, numbers of repetitions), ``extents`` (the one that lists the extents
     of the result), ``indices`` (what to look up along the attribute ``axis`` or ``batch_dims`` of the first input), ``truths``
-    (truth values), ``lengths`` (of the sequences, less one). ``quantises``: real numbers are rounded to integers. ``structure``:
-    what reports call it. All of this only where ``holds`` of the attributes.
+    (truth values), ``lengths`` (of the sequences, less one), ``divisors`` (none of them 0, where they are integers).
+    ``quantises``: real numbers are rounded to integers. ``structure``: what reports call it.
+
+    All of this only where ``holds`` of the attributes.
     """
 
     operands: int = 0
@@ -160,6 +162,7 @@ class Traits:
     indices: Sequence[int] = ()
     truths: Sequence[int] = ()
     lengths: Sequence[int] = ()
+    divisors: Sequence[int] = ()
     quantises: bool = False
     structure: str = ""
     holds: Holds = whatever

@@ -225,7 +225,7 @@ def _computed(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...])
 
 def _replaced(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
     allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
-    low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e9, -65504.0, -np.inf, -3.0, -3.0, -3.0)), "float32"))
+    low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e8, -65504.0, -np.inf, -3.0, -3.0, -3.0)), "float32"))
     operands = (scores, low) if d.chance() else (low, scores)
     return drawing.op("Where", allowed, *operands), shape
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ShapeError
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Application, definition_of
+from eqsat.ir.operator import Application, definition_of, traits_of
 from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, is_sequence, meet
@@ -101,7 +101,8 @@ def _infer(
     if definition is None:
         return outlined(node, types, known)
     app = Application(node.key, node.attributes, types, known, len(node.outputs))
-    if node.op in ("Div", "Mod") and (by := known[1]) is not None and by.dtype.kind in "iu" and not by.all():
+    divisors = (known[i] for i in traits_of(node.key).divisors)
+    if any(by is not None and by.dtype.kind in "iu" and not by.all() for by in divisors):
         raise app.fail("division by zero")  # extents of 0 get here; it would end the process
     try:
         found = definition.infer(app)

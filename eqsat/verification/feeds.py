@@ -2,6 +2,7 @@
 
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +12,42 @@ from eqsat.errors import FeedError
 from eqsat.frontends.onnx.envelope import with_defaults
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
+from eqsat.ir.schema_operator import element_type
 from eqsat.ir.types import DType, TensorType
 from eqsat.verification.relations import extent_of
 from eqsat.verification.roles import Meaning, Role, meaning_of
 
+_ELEMENTS = 3
+"""Of each sequence."""
+
 
 def random_feeds(
     graph: Graph, seed: int, sizes: Mapping[str, int] | None = None, deviation: float = 1.0
-) -> dict[str, np.ndarray]:
-    """One array for each input of ``graph``, the same for the same seed.
+) -> dict[str, Any]:
+    """One array, or list of arrays, for each input of ``graph``, the same for the same seed.
 
     Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, other integers are
-    small, and negative at times where nothing may be looked up or counted by them, floats are normal of mean 0 and standard
-    deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
-    `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or is no tensor.
+    small, negative at times where nothing may be looked up or counted by them, and never 0 where integers are divided by them,
+    floats are normal of mean 0 and standard deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
+    `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or neither a tensor nor a
+    sequence of tensors.
     """
     extents = dict(sizes or {})
-    feeds: dict[str, np.ndarray] = {}
+    feeds: dict[str, Any] = {}
     for k, name in enumerate(graph.inputs):
-        tensor = graph.type_of(name)
+        given = graph.type_of(name)
+        tensor = element_type(given) or given
         if not isinstance(tensor, TensorType) or tensor.shape is None or tensor.dtype is DType.UNDEFINED:
-            raise FeedError(f"input {name!r} is {tensor}: random values need a tensor of known rank")
+            what = f"{'' if tensor is given else 'a sequence of '}{tensor}"
+            raise FeedError(
+                f"input {name!r} is {what}: random values need a tensor of known rank, or a sequence of such"
+            )
         shape = tuple(extent_of(d, extents) for d in tensor.shape)
         if min(shape, default=0) < 0:
             raise FeedError(f"input {name!r}: an extent of {shape} is negative")
         random = np.random.default_rng([seed, k])
-        feeds[name] = _draw(random, tensor.dtype, shape, meaning_of(graph, name, extents), deviation)
+        draw = partial(_draw, random, tensor.dtype, shape, meaning_of(graph, name, extents), deviation)
+        feeds[name] = draw() if given is tensor else [draw() for _ in range(_ELEMENTS)]
     return feeds
 
 
@@ -91,6 +102,8 @@ def _draw(
         values = random.standard_normal(shape) + 1j * random.standard_normal(shape)
     else:
         values = deviation * random.standard_normal(shape)
+    if meaning.divides:  # neither 0, nor -1, by which ONNX Runtime ends the process where it divides the least integer
+        values = np.where((values <= -2) | (values >= 1), values, 1)
     return np.asarray(values).astype(dtype.numpy)
 
 

@@ -1,7 +1,7 @@
 """What the inputs of a model mean, by what the model does with them: token ids, masks, positions, images, codes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from eqsat.ir.graph import Graph, Node
@@ -26,15 +26,34 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """The role of an input, and the limit its elements stay below (``None`` if there is none). ``signed``: integers may be
-    negative as well."""
+    negative as well. ``divides``: integers are divided by it, or by what is made of it element by element."""
 
     role: Role
     limit: int | None = None
     signed: bool = False
+    divides: bool = False
 
 
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
     """What input ``name`` means. ``sizes``: extents of the symbolic dimensions."""
+    return replace(_meaning_by_uses(graph, name, sizes), divides=_divides(graph, name))
+
+
+def _divides(graph: Graph, name: str) -> bool:
+    reached = {name}
+    for node in graph.nodes:
+        traits = traits_of(node.key, node.attributes)
+        reading = [i for i, value in enumerate(node.inputs) if value in reached]
+        if any(i in traits.divisors and graph.type_of(node.inputs[i]).dtype.is_integer for i in reading):
+            return True
+        factors = range(traits.operands) if traits.converts or traits.homogeneous else ()
+        kept = {*copied(node), *traits.sources, *factors}
+        if not kept.isdisjoint(reading):
+            reached.update(v for v in node.outputs if v)
+    return False
+
+
+def _meaning_by_uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
     dtype = graph.type_of(name).dtype
     uses = _uses(graph, name, sizes)
     limits = [u.limit for u in uses if u.role is Role.INDEX and u.limit is not None]
@@ -131,6 +150,8 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         axis = node.attributes.get("axis", node.attributes.get("batch_dims", 0))
         extent = _extent(graph, node.inputs[0], int(axis), sizes)  # type: ignore[arg-type]
         return Meaning(Role.INDEX, None if extent is None else max(1, extent - offset))
+    if node.key.startswith("Sequence") and i and graph.type_of(node.inputs[i]).shape == ():
+        return Meaning(Role.INDEX)  # a place in a sequence
     if node.key == "OneHot" and i == 0:
         depth = graph.constants.get(node.inputs[1])
         return Meaning(Role.INDEX, None if depth is None else max(1, int(depth.numpy().reshape(-1)[0]) - offset))

@@ -91,16 +91,19 @@ def draw(d: Sampler, op: str, kinds: Sequence[str], inverse: str = "") -> Instan
 
 
 def _pairs(view: GroupView, op: str) -> Iterator[Match]:
-    """Each ``(x op inner) op outer`` of two constants, a few for each value."""
+    """Each ``(x op inner) op outer`` of two constants, a few for each value, and of long chains those that reach twice as far in
+    each round: the oldest value lies farthest."""
     found: dict[int, dict[int, tuple[Ref, Ref]]] = {}
     for node, x, c in chains(view, op):
         found.setdefault(node.handle, {}).setdefault(x.handle, (x, c))
     spelled = {handle: set(known) for handle, known in found.items()}
+    oldest = {handle: min(known) for handle, known in found.items()}
     for node, middle, outer in chains(view, op):
         there = spelled[node.handle]
         for x, inner in found.get(middle.handle, {}).values():
             new = x.handle not in (node.handle, middle.handle) and x.handle not in there
-            if new and len(there) < _SPELLINGS:
+            farthest = x.handle == oldest[middle.handle] < middle.handle == oldest[node.handle]
+            if new and (farthest or len(there) < _SPELLINGS):
                 there.add(x.handle)
                 yield Match({"x": x, "inner": inner, "outer": outer, "op": op}, node)
 

@@ -12,8 +12,9 @@ FLOORS = {DType.FLOAT: MASK_FLOOR, DType.BFLOAT16: MASK_FLOOR, DType.FLOAT16: -6
 
 LARGEST = float(np.finfo(np.float32).max)
 
-FORBIDDING = {DType.FLOAT: -1e9, DType.BFLOAT16: -1e9, DType.FLOAT16: -1e4}
-"""A score that was replaced by this number or a lower one is out of the race, whatever it was before."""
+FORBIDDING = {DType.FLOAT: -1e8, DType.BFLOAT16: -1e9, DType.FLOAT16: -1e4}
+"""A score that was replaced by this number or a lower one is out of the race, whatever it was before: those of ordinary queries
+and keys are nowhere near it."""
 
 SHRINKING = 100.0
 """Least factor, inverted, after which such a number is still far enough from the scores, which shrink as it does."""

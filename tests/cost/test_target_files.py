@@ -106,6 +106,7 @@ def test_shipped_targets_pass_their_own_check(name: str) -> None:
         ("argument_limit = 32", "argument_limit = 0", "argument_limit: expected a whole number of at least 1"),
         ("[peak_ops]\ndefault = 2e13\nfloat16 = 3e14\n\"uint8*int8\" = 6e14", "peak_ops = 1e12", "expected a table of rates"),
         ('accepts = ["elementwise", "broadcast"] }]', "accepts = [] }]", "accepts at least one operator or label"),
+        ("recompute =", 'cost = "rooflin"\nrecompute =', "cost: cost model 'rooflin' does not exist; did you mean 'roofline'?"),
         ("recompute =", 'domains = ["com.microsft"]\nrecompute =', "did you mean 'com.microsoft'?"),
     ],
 )  # fmt: skip

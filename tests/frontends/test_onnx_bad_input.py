@@ -69,6 +69,7 @@ def test_inconsistent_graphs() -> None:
     fails(model([relu, node("Relu", ["y"], ["x"])], {"x": X}), "'x' is defined twice")
     fails(model([relu], {"x": X}, outputs=["z"]), "output 'z' of the graph is not defined")
     fails(model([relu], {"x": X}, outputs=[]), "no outputs")
+    fails(model([], {"x": X}, outputs=[]), "its graph is empty: it has neither nodes nor outputs")
     fails(model([node("Relu", ["x", "x"])], {"x": X}), "has 2 inputs, Relu takes 1")
     fails(model([node("Concat", ["x", "x"])], {"x": X}), "attribute 'axis' is missing")
     fails(model([node("Concat", ["x", "x"], axis=[1])], {"x": X}), "attribute 'axis' is INTS, Concat declares INT")

@@ -207,7 +207,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "Tanh": {"bounds": (-0.5, 0.5), "homogeneous": True, "idempotent": True, "affine": (0,)},
     "Neg": {"rising": True, "whole": True, "bounds": (0.0, 10.0), "sources": (0,), "idempotent": True},
     "Abs": {"rising": True, "affine": (0,), "sources": (0,), "or_zero": True},
-    "Add": {"operands": 1, "neutral": 1, "homogeneous": True, "truth": True, "quantises": True},
+    "Add": {"operands": 1, "neutral": 1, "homogeneous": True, "truth": True, "quantises": True, "divisors": (1,)},
     "Softmax": {"operands": 1, "spatial": True},
     "LayerNormalization": {"operands": 3},
     "Slice": {"permutes": True},

@@ -452,6 +452,23 @@ def _lengths(traits: Traits, instance: Instance, rng: np.random.Generator) -> bo
 
 
 @law
+def _divisors(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    """An integer divided by 0 is no number."""
+    definition = operator(instance.op)
+    ones = [np.ones_like(x, np.int64) for x in instance.inputs if x is not None]
+    assert definition is not None
+    for i in traits.divisors:
+        try:
+            with np.errstate(divide="raise"):
+                zero = [np.zeros_like(x) if k == i else x for k, x in enumerate(ones)]
+                definition.evaluate(Attributes(instance.attributes), zero)
+        except FloatingPointError:
+            continue
+        return False
+    return all(x.size for x in ones)
+
+
+@law
 def _truths(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
     return _has_kind(traits.truths, "b", instance)
 

@@ -523,3 +523,15 @@ def test_bias_behind_a_convolution_of_one_axis_in_two_is_its_own(length: int | s
     y = b.op("Squeeze", b.op("Conv", row, b.constant(array(4, 3, 1, 2))), b.constant([2], "int64"))
     graph = b.finish({"y": b.op("Relu", b.op("Add", y, b.constant(array(1, 4, 1))))})
     assert counts(optimized(graph)) == {"Conv": 1, "Relu": 1}
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_constants_in_a_long_row_are_one(op: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (4,))
+    value = x
+    for k in range(60):
+        value = b.op(op, value, b.constant(np.float32(1 + k / 1024)))
+    report = eqsat.optimize(b.finish({"y": value})).report
+    assert report.operators_after == {op: 1}
+    assert report.verification["verdict"] == "within tolerance"

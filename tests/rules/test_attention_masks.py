@@ -124,6 +124,7 @@ SPELLINGS: dict[str, Graph] = {
     "selected": core(selected(LOWEST)),
     "selected by a large number": core(selected(-1e9)),
     "selected by a large number, then scaled": core(then(selected(-1e9), scaled("Mul", 0.5))),
+    "selected by a number of Emformer": core(selected(-1e8)),
     "selected otherwise": core(selected(-1e9, swapped=True)),
     "selected and guarded": core(selected(INFINITE), after=guard),
     "selected otherwise and guarded": core(selected(INFINITE, swapped=True), after=guard),

@@ -117,6 +117,23 @@ def test_integers_are_negative_at_times_unless_something_is_looked_up_or_counted
     assert all(feeds[name].min() >= 0 for name in feeds if name != "plain")
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "float32", "bool"])
+def test_integers_are_divided_neither_by_zero_nor_the_least_by_minus_one(dtype: str) -> None:
+    """ONNX Runtime refuses the former, and ends the process for the latter."""
+    b = GraphBuilder()
+    x, y, z = (b.input(name, dtype, (8, 64)) for name in "xyz")
+    least = b.constant(np.int64(np.iinfo(np.int64).min))
+    plain = b.op("Cast", b.op("Transpose", x, perm=(1, 0)), to=7)
+    magnitude = b.op("Mul", b.op("Abs", b.op("Cast", y, to=7)), b.constant(np.int64(3)))
+    of_floats = b.op("Div", b.constant(np.float32(1)), b.op("Cast", z, to=1))
+    graph = b.finish([b.op("Div", least, plain), b.op("Mod", least, magnitude), of_floats])
+    feeds = random_feeds(graph, 0)
+    assert all(len(np.unique(feeds[name])) > 4 for name in "xyz" if dtype != "bool")
+    assert not np.isin(np.concatenate([feeds["x"], feeds["y"]]).astype(np.int64), (0, -1)).any()
+    assert (np.abs(feeds["z"].astype(np.float32)) < 1).any(), "floats may be divided by anything"
+    assert eqsat.optimize(graph).report.verification["runs"] == 2
+
+
 def test_symbolic_dimensions_get_pairwise_different_sizes() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", ("batch", "seq", "other"))
@@ -198,6 +215,20 @@ def test_sequences_are_handed_over_as_they_are() -> None:
         result = eqsat.optimize(model, feeds=[{"s": given}])  # pyright: ignore[reportArgumentType]
         assert result.report.verification["verdict"] == "equal"
         assert result(s=given)["y"].tolist() == [0, 2]
+
+
+def test_sequences_are_drawn_where_the_type_of_their_elements_is_known() -> None:
+    i = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    known, unknown = (helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, d) for d in (["n", 3], None))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("SequenceAt", ["s", "i"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    for given, verdict in ((known, "equal"), (unknown, "not run")):
+        graph = helper.make_graph(nodes, "sequences", [given, i], [y])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        found = eqsat.optimize(model).report.verification
+        assert found["verdict"] == verdict
+        if given is unknown:
+            assert "input 's' is a sequence of float32: random values need" in found["notes"][0]
 
 
 def test_outputs_in_bfloat16_may_be_written_to() -> None:

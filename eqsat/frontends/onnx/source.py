@@ -95,8 +95,10 @@ def _read_file(path: Path) -> Any:
 def _check(model: Any, label: str) -> None:
     import onnx
 
-    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+    if not model.HasField("graph"):
         raise ModelError(f"{label}: no ONNX model, or truncated: it holds no graph")
+    if not (model.graph.node or model.graph.output):
+        raise ModelError(f"{label}: its graph is empty: it has neither nodes nor outputs")
     _check_names(model.graph, label)
     if model.ir_version > onnx.IR_VERSION:
         raise ModelError(

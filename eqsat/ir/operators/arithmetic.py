@@ -101,7 +101,7 @@ def _bit_shift(attributes: Attributes, x: Any, bits: Any) -> Any:
 
 _SUM = Traits(operands=2, continuous=True, rising=True, neutral=0, affine=(0, 1), keeps_whole=True)
 _PRODUCT = Traits(operands=2, continuous=True, homogeneous=True, neutral=1, affine=(0, 1), keeps_whole=True)
-_QUOTIENT = Traits(operands=2, continuous=True, homogeneous=True, neutral=1, affine=(0,))
+_QUOTIENT = Traits(operands=2, continuous=True, homogeneous=True, neutral=1, affine=(0,), divisors=(1,))
 _EXTREMUM = Traits(operands=VARIADIC, sources=EVERY, rising=True, continuous=True, idempotent=True)
 _STAIRS = function(whole=True, rising=True, idempotent=True)
 
@@ -118,7 +118,7 @@ for _name, _compute, _commutes, _traits in (
     _facts: dict[str, Any] = {"bit_exact": True, "commutative": _commutes, "traits": _traits}
     define_elementwise(_name, binary(_compute), infer=infer_broadcast, **_facts)
 
-define_elementwise("Mod", _mod, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2))
+define_elementwise("Mod", _mod, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2, divisors=(1,)))
 define_elementwise("BitShift", _bit_shift, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2, neutral=0))
 
 
