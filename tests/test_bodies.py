@@ -530,6 +530,34 @@ def test_branches_share_the_large_constants_that_are_made_in_them(tmp_path: Path
     assert report.constant_bytes_before <= report.constant_bytes_after < 1.1 * report.constant_bytes_before
 
 
+def test_rows_of_a_loop_that_never_runs_have_the_extents_that_were_declared() -> None:
+    nodes = [
+        node("Add", ["i", "one"], ["end"]),
+        node("Unsqueeze", ["i", "axis"], ["from"]),
+        node("Unsqueeze", ["end", "axis"], ["to"]),
+        node("Slice", ["table", "from", "to"], ["part"]),
+        node("Add", ["s", "part"], ["s_"]),
+        node("Identity", ["on"], ["on_"]),
+        node("Identity", ["s_"], ["row"]),
+    ]
+    held = constants(one=np.int64(1), axis=np.array([0]), table=np.arange(5, dtype=np.float32))
+    inputs = [value("i", INT64, []), value("on", BOOL, []), value("s", FLOAT, [1])]
+    outputs = [value("on_", BOOL, []), value("s_", FLOAT, [1]), value("row", FLOAT, [1])]
+    body = helper.make_graph(nodes, "body", inputs, outputs, held)
+    source = model(
+        [node("Loop", ["n", "", "x"], ["last", "rows"], body=body)],
+        [value("n", INT64, []), value("x", shape=(1,))],
+        outputs=("last", "rows"),
+    )
+    result = eqsat.optimize(source)
+    assert result.report.bodies["optimised"] == 1
+    for n in (0, 3):
+        given = {"n": np.array(n), "x": np.ones(1, np.float32)}
+        assert (
+            [y.shape for y in run(result.to_onnx(), given)] == [y.shape for y in run(source, given)] == [(1,), (n, 1)]
+        )
+
+
 def test_why_a_body_was_not_verified_by_itself_is_reported() -> None:
     """What is in an empty sequence has no rank yet."""
     state = helper.make_tensor_sequence_value_info

@@ -47,8 +47,7 @@ def _divides(graph: Graph, name: str) -> bool:
         if any(i in traits.divisors and graph.type_of(node.inputs[i]).dtype.is_integer for i in reading):
             return True
         factors = range(traits.operands) if traits.converts or traits.homogeneous else ()
-        kept = {*copied(node), *traits.sources, *factors}
-        if not kept.isdisjoint(reading):
+        if any(i in kept for i in reading for kept in (copied(node), traits.sources, factors)):
             reached.update(v for v in node.outputs if v)
     return False
 

@@ -123,7 +123,7 @@ def test_integers_are_divided_neither_by_zero_nor_the_least_by_minus_one(dtype: 
     b = GraphBuilder()
     x, y, z = (b.input(name, dtype, (8, 64)) for name in "xyz")
     least = b.constant(np.int64(np.iinfo(np.int64).min))
-    plain = b.op("Cast", b.op("Transpose", x, perm=(1, 0)), to=7)
+    plain = b.op("Cast", b.op("Transpose", b.op("Concat", x, axis=0), perm=(1, 0)), to=7)
     magnitude = b.op("Mul", b.op("Abs", b.op("Cast", y, to=7)), b.constant(np.int64(3)))
     of_floats = b.op("Div", b.constant(np.float32(1)), b.op("Cast", z, to=1))
     graph = b.finish([b.op("Div", least, plain), b.op("Mod", least, magnitude), of_floats])

@@ -2,7 +2,8 @@
 
 ONNX Runtime runs a Loop whose state changes its shape even where the file declares one shape for its body. So the types of a
 state are those of its initial value, as far as the body hands on the same. A Scan it does not load where it finds out no rank
-of a result, so what nothing else says of the rank of a value the file goes on declaring.
+of a result, so what nothing else says of the rank of a value the file goes on declaring. And where a body never runs, its rows
+have the extents that the file declares, so those are kept as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,8 @@ def read_body(raw: RawNode, proto: Any, opset: int, types: Sequence[Type], captu
         weaker = {name: _held(held[name], result, open_dims) for name, result in zip(held, results, strict=True)}
         if weaker == held:
             declared = {i.name: i.SerializeToString() for i in proto.input if _is_open(graph, i.name)}
-            envelope = replace(graph.envelope, inputs=declared, outputs={})  # the types as they are, not as declared
+            stacked = {o.name: o.SerializeToString() for o in proto.output[returned + states :]}
+            envelope = replace(graph.envelope, inputs=declared, outputs=stacked)  # states: as they are, not as declared
             return replace(graph, envelope=envelope)
         held = weaker
 
