@@ -841,6 +841,30 @@ def test_attention_of_a_query_that_may_see_nothing_is_zero(runtime: str, compila
     assert compilations
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_queries_that_see_themselves_take_no_factor_at_any_size(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attend(x: Any) -> Any:
+        places = torch.arange(x.shape[2])
+        seen = places[None, :] <= places[:, None]
+        if window is not None:
+            seen = seen & (places[None, :] > places[:, None] - window)
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, seen)
+
+    kept: list[Any] = []
+    before = program.optimize
+    monkeypatch.setattr(
+        program, "optimize", lambda *given, **options: kept.append(before(*given, **options)) or kept[-1]
+    )
+    compiled = torch.compile(attend, backend=eqsat, dynamic=True)
+    for batch, length in ((3, 6), (4, 2), (3, 9)):
+        x = torch.randn(batch, 2, length, 8)
+        _same(compiled(x), attend(x))
+    (result,) = kept
+    assert "ReduceMax" not in result.report.operators_after
+
+
 def test_an_error_of_ours_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from eqsat.dynamo import program
 
