@@ -209,6 +209,35 @@ def test_where_no_program_serves_all_sizes_each_has_its_own(compilations: list[b
     assert len(fallbacks) == (compilations[1:] != [True])  # said once
 
 
+class Windows(torch.nn.Module):
+    """Rows in windows of four, of which there may be one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        batch, rows, width = x.shape
+        padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % 4))
+        count = padded.shape[1] // 4
+        turned = padded.view(batch, count, 4, width).transpose(1, 2).reshape(-1, width)
+        return (
+            self.linear(turned).view(batch, 4, count, width).transpose(1, 2).reshape(batch, count * 4, width)[:, :rows]
+        )
+
+
+def test_where_the_smallest_sizes_are_special_one_program_serves_all_others(compilations: list[bool]) -> None:
+    model = Windows().eval()
+    compiled = torch.compile(model, backend=eqsat, dynamic=True)
+    for batch, rows in ((3, 12), (2, 17), (3, 30), (4, 9), (2, 5), (2, 13)):
+        x = torch.randn(batch, rows, 8)
+        _same(compiled(x), model(x))
+    assert compilations in (
+        [True, False],
+        [True],
+    )  # five rows have their own, where torch cannot have them with the others
+
+
 def test_graph_breaks_leave_several_graphs(compilations: list[bool]) -> None:
     def broken(x: Any) -> Any:
         y = torch.relu(x) + 1
