@@ -31,6 +31,13 @@ class NodeError(UnsupportedError):
         self.node = node
 
 
+class Number(float):
+    """A float as graphs of Dynamo's read one, off a tensor."""
+
+    def item(self) -> float:
+        return float(self)
+
+
 def origin(node: fx.Node) -> str:
     """Name of the node that one of an exported program was made of, in the graph that was exported."""
     name, sources = "", node.meta.get("from_node")
@@ -228,7 +235,7 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
     written = _written(module, examples)
     weights, tensors, integers, floats = list[int](), list[int](), list[int](), list[int]()
     for i, example in enumerate(examples):
-        if isinstance(example, Tensor) and _is_number(placeholders[i], example):
+        if _is_number(placeholders[i], example):
             known = all(_is_known(n.meta.get("example_value")) for n in placeholders[i].users)
             integers.extend([i] if known else [])
             floats.extend([] if known else [i])
@@ -288,10 +295,10 @@ def _is_attribute(placeholder: fx.Node) -> bool:
     return getattr(source, "member", None) is not None
 
 
-def _is_number(placeholder: fx.Node, value: Tensor) -> bool:
+def _is_number(placeholder: fx.Node, value: Any) -> bool:
     """Whether a tensor is a float of Python, as Dynamo hands them to graphs for any value, or, if it guards it, for one."""
     read = {n.target for n in placeholder.users} == {"item"}
-    return read and value.dtype is torch.float64 and not value.ndim
+    return read and isinstance(value, Tensor) and value.dtype is torch.float64 and not value.ndim
 
 
 def refuse_training(module: fx.GraphModule, examples: Sequence[Any]) -> None:
@@ -345,13 +352,20 @@ def _written(module: fx.GraphModule, examples: Sequence[Any]) -> tuple[int, ...]
     A graph that cannot run so is taken for one that writes to none, and refused when it is exported, if it does.
     """
     with suppress(Exception), tracing(None), torch.inference_mode(False), torch.no_grad(), FakeTensorMode():
-        inputs = [
-            torch.empty_strided(e.shape, e.stride(), dtype=e.dtype, device=e.device) if isinstance(e, Tensor) else e
-            for e in (e.node.hint if isinstance(e, SymInt) else e for e in examples)
-        ]
+        placeholders = module.graph.find_nodes(op="placeholder")
+        inputs = [_without_data(n, e) for n, e in zip(placeholders, examples, strict=True)]
         module(*inputs)
         return tuple(i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x._version)
     return ()
+
+
+def _without_data(placeholder: fx.Node, example: Any) -> Any:
+    """An input whose elements nobody knows; numbers that a graph reads off tensors stay numbers."""
+    if _is_number(placeholder, example):
+        return Number(0.5)
+    if isinstance(example, Tensor):
+        return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=example.device)
+    return example.node.hint if isinstance(example, SymInt) else example
 
 
 def _tensors_depend_on(number: fx.Node) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.fx.experimental import _config as tracing_options  # pyright: ignore[reportPrivateUsage]
 from torch.fx.traceback import preserve_node_meta
 
-from eqsat.dynamo.captured import Captured, NodeError, UnsupportedError, origin, pairs
+from eqsat.dynamo.captured import Captured, NodeError, Number, UnsupportedError, origin, pairs
 from eqsat.dynamo.spelling import Spelling
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.torch_export import exporting
@@ -26,13 +26,6 @@ class SizeError(ModelError):
 
 _SPECIAL = re.compile(r"Not all values of (\w+) = .* satisfy the generated guard .* (?:!=|>|>=) \d")
 """What torch says of extents whose smallest sizes are."""
-
-
-class _Number(float):
-    """A float as graphs of Dynamo's read one, off a tensor."""
-
-    def item(self) -> float:
-        return float(self)
 
 
 class _Tracked(torch.fx.Interpreter):
@@ -65,7 +58,7 @@ class _Bound(torch.nn.Module):
         self.captured = captured
         self.graph = captured.module
         self.run = _Tracked(self.graph)
-        self.numbers = {i: _Number(n) if isinstance(n, float) else n for i, n in numbers.items()}
+        self.numbers = {i: Number(n) if isinstance(n, float) else n for i, n in numbers.items()}
         self.complex_inputs = complex_inputs
         self.kept = [captured.outputs.index(n) for n in captured.computed]
         for i, weight in zip(captured.weights, weights, strict=True):

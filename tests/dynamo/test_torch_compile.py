@@ -409,6 +409,25 @@ def test_what_a_graph_writes_to_its_inputs_is_there_afterwards(runtime: str, own
         assert version is None or keys._version > version  # as PyTorch would have it
 
 
+def test_a_graph_that_reads_floats_may_write_to_its_inputs(compilations: list[bool]) -> None:
+    class Stored(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.epsilon = 1e-5
+
+        def forward(self, x: Any, cache: Any) -> Any:
+            cache.index_copy_(1, torch.tensor([1]), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
+            return cache.sum(1)
+
+    model = Stored().eval()
+    compiled = torch.compile(model, backend=eqsat, dynamic=True)
+    for batch in (3, 4):
+        x, cache = torch.randn(batch, 1, 8), torch.randn(batch, 5, 8)
+        own = cache.clone()
+        _same((compiled(x, own), own), (model(x, cache), cache))
+    assert compilations == [True]
+
+
 def test_a_buffer_that_changes_alone_is_an_input_from_then_on(compilations: list[bool]) -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
