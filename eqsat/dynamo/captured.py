@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,13 @@ class NodeError(UnsupportedError):
     def __init__(self, message: str, node: str) -> None:
         super().__init__(message)
         self.node = node
+
+
+class Number(float):
+    """A float as graphs of Dynamo's read one, off a tensor."""
+
+    def item(self) -> float:
+        return float(self)
 
 
 def origin(node: fx.Node) -> str:
@@ -55,7 +63,8 @@ class Captured:
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
     each of these is a view; ``returned``: how many of the outputs are returned, the others being what some of those are views of.
-    ``device``: where all its tensors are.
+    ``device``: where all its tensors are. ``least``: for some symbols the smallest value that a program for all sizes has
+    to serve, or that of the first call where that is smaller.
     """
 
     module: fx.GraphModule
@@ -73,6 +82,25 @@ class Captured:
     floats: tuple[int, ...] = ()
     attributes: tuple[int, ...] = ()
     returned: int | None = None
+    least: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @cached_property
+    def limits(self) -> tuple[tuple[int, int, int], ...]:
+        """Inputs, axes and the smallest extents along them of a program for all sizes, where it is not for all that Dynamo's
+        guards let through."""
+        if not self.least:
+            return ()
+        given = zip(self.tensors, self.symbols, strict=True)
+        limits = ((i, axis, self.least_of(extent)) for i, found in given for axis, extent in found.items())
+        return tuple(limit for limit in limits if limit[2])
+
+    def least_of(self, extent: SymInt) -> int:
+        """The smallest value of an extent that a program for all sizes has to serve, 0 if it is all that Dynamo lets through."""
+        return min(self.least.get(str(extent.node.expr), 0), int(extent.node.hint))
+
+    def with_least(self, symbols: Iterable[str], least: int) -> Captured:
+        """With no extent by these symbols below ``least`` for a program for all sizes to serve."""
+        return replace(self, least={**self.least, **dict.fromkeys(symbols, least)})
 
     def in_pytorch(self, *inputs: Any) -> Any:
         """What Dynamo's graph returns, computed by PyTorch."""
@@ -207,7 +235,7 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
     written = _written(module, examples)
     weights, tensors, integers, floats = list[int](), list[int](), list[int](), list[int]()
     for i, example in enumerate(examples):
-        if isinstance(example, Tensor) and _is_number(placeholders[i], example):
+        if _is_number(placeholders[i], example):
             known = all(_is_known(n.meta.get("example_value")) for n in placeholders[i].users)
             integers.extend([i] if known else [])
             floats.extend([] if known else [i])
@@ -267,10 +295,10 @@ def _is_attribute(placeholder: fx.Node) -> bool:
     return getattr(source, "member", None) is not None
 
 
-def _is_number(placeholder: fx.Node, value: Tensor) -> bool:
+def _is_number(placeholder: fx.Node, value: Any) -> bool:
     """Whether a tensor is a float of Python, as Dynamo hands them to graphs for any value, or, if it guards it, for one."""
     read = {n.target for n in placeholder.users} == {"item"}
-    return read and value.dtype is torch.float64 and not value.ndim
+    return read and isinstance(value, Tensor) and value.dtype is torch.float64 and not value.ndim
 
 
 def refuse_training(module: fx.GraphModule, examples: Sequence[Any]) -> None:
@@ -324,13 +352,20 @@ def _written(module: fx.GraphModule, examples: Sequence[Any]) -> tuple[int, ...]
     A graph that cannot run so is taken for one that writes to none, and refused when it is exported, if it does.
     """
     with suppress(Exception), tracing(None), torch.inference_mode(False), torch.no_grad(), FakeTensorMode():
-        inputs = [
-            torch.empty_strided(e.shape, e.stride(), dtype=e.dtype, device=e.device) if isinstance(e, Tensor) else e
-            for e in (e.node.hint if isinstance(e, SymInt) else e for e in examples)
-        ]
+        placeholders = module.graph.find_nodes(op="placeholder")
+        inputs = [_without_data(n, e) for n, e in zip(placeholders, examples, strict=True)]
         module(*inputs)
         return tuple(i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x._version)
     return ()
+
+
+def _without_data(placeholder: fx.Node, example: Any) -> Any:
+    """An input whose elements nobody knows; numbers that a graph reads off tensors stay numbers."""
+    if _is_number(placeholder, example):
+        return Number(0.5)
+    if isinstance(example, Tensor):
+        return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=example.device)
+    return example.node.hint if isinstance(example, SymInt) else example
 
 
 def _tensors_depend_on(number: fx.Node) -> bool:

@@ -1,5 +1,6 @@
 """A captured graph as an exported program, its weights bound as constants."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,17 +9,23 @@ from torch import Tensor
 from torch.fx.experimental import _config as tracing_options  # pyright: ignore[reportPrivateUsage]
 from torch.fx.traceback import preserve_node_meta
 
-from eqsat.dynamo.captured import Captured, NodeError, UnsupportedError, origin, pairs
+from eqsat.dynamo.captured import Captured, NodeError, Number, UnsupportedError, origin, pairs
 from eqsat.dynamo.spelling import Spelling
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.torch_export import exporting
 
 
-class _Number(float):
-    """A float as graphs of Dynamo's read one, off a tensor."""
+class SizeError(ModelError):
+    """What torch cannot export for all sizes because the smallest are special, as one is that broadcasts; ``symbols``: of which
+    extents."""
 
-    def item(self) -> float:
-        return float(self)
+    def __init__(self, message: str, symbols: Sequence[str]) -> None:
+        super().__init__(message)
+        self.symbols = symbols
+
+
+_SPECIAL = re.compile(r"Not all values of (\w+) = .* satisfy the generated guard .* (?:!=|>|>=) \d")
+"""What torch says of extents whose smallest sizes are."""
 
 
 class _Tracked(torch.fx.Interpreter):
@@ -51,7 +58,7 @@ class _Bound(torch.nn.Module):
         self.captured = captured
         self.graph = captured.module
         self.run = _Tracked(self.graph)
-        self.numbers = {i: _Number(n) if isinstance(n, float) else n for i, n in numbers.items()}
+        self.numbers = {i: Number(n) if isinstance(n, float) else n for i, n in numbers.items()}
         self.complex_inputs = complex_inputs
         self.kept = [captured.outputs.index(n) for n in captured.computed]
         for i, weight in zip(captured.weights, weights, strict=True):
@@ -79,19 +86,26 @@ def export_captured(
     unseen_is_zero: bool = False,
 ) -> torch.export.ExportedProgram:
     """The graph with ``weights`` and ``numbers`` as constants, for the sizes of ``tensors`` or, ``symbolic``, for all that
-    Dynamo's guards let through. ``unseen_is_zero``: see `Spelling`.
+    Dynamo's guards, and ``captured.least``, let through. ``unseen_is_zero``: see `Spelling`.
 
-    Raises `ModelError` where torch cannot export it, `UnsupportedError` where the program would not do all that the graph does,
-    its subclass `NodeError` where one of its nodes is in the way, `OptionError` where it drops out at random, as in training.
+    Raises `ModelError` where torch cannot export it, its subclass `SizeError` where it might without the smallest sizes,
+    `UnsupportedError` where the program would not do all that the graph does, its subclass `NodeError` where one of its nodes is
+    in the way, `OptionError` where it drops out at random, as in training.
     """
     mode = Spelling()
     mode.unseen_is_zero = unseen_is_zero
     bound = zip((*captured.weights, *captured.tensors), (*weights, *tensors), strict=True)
     module = _Bound(captured, weights, numbers, [i for i, t in bound if t.is_complex()], mode)
-    shapes = (tuple({k: _dimension(e) for k, e in found.items()} for found in captured.symbols),) if symbolic else None
+    shapes = (
+        (tuple({k: _dimension(e, captured.least_of(e)) for k, e in found.items()} for found in captured.symbols),)
+        if symbolic
+        else None
+    )
     try:
         exported, functional = _traced(module, tensors, shapes)
     except ModelError as error:
+        if symbolic and (special := _SPECIAL.findall(str(error.__cause__))):
+            raise SizeError(str(error), special) from error
         raise error if module.run.failed is None else NodeError(str(error), module.run.failed) from error
     signature = functional.graph_signature
     written = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
@@ -133,8 +147,9 @@ def _name_product_of_bytes(node: torch.fx.Node) -> None:
         node.target, node.args = torch.ops.aten._int_mm.default, tuple(operands)
 
 
-def _dimension(extent: torch.SymInt) -> Any:
-    """A symbolic extent as a named dimension, which holds for all sizes that Dynamo lets through, or else the export fails."""
+def _dimension(extent: torch.SymInt, least: int) -> Any:
+    """A symbolic extent as a named dimension, which holds for all sizes that Dynamo lets through from ``least`` on, or else the
+    export fails."""
     from torch.export import Dim
 
     expression = extent.node.expr
@@ -142,6 +157,7 @@ def _dimension(extent: torch.SymInt) -> Any:
         raise ModelError(f"extent {expression} is no symbol")
     bounds = extent.node.shape_env.bound_sympy(expression)
     limits = {k: int(v) for k, v in (("min", bounds.lower), ("max", bounds.upper)) if v.is_Integer}
+    limits["min"] = max(limits.get("min", 0), least)
     return Dim(str(expression), **limits)
 
 

@@ -20,7 +20,7 @@ from eqsat.rules.attention.scores import FLOATS
 from eqsat.rules.terms import established
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import cuts
-from eqsat.rules.views.places import triangle
+from eqsat.rules.views.triangles import triangle
 
 Sides = tuple[float, float, float]
 """The elements of a value below, on and above the diagonal of its last two axes, which starts at their first elements."""

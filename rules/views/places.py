@@ -1,8 +1,7 @@
-"""Places along an axis: causal masks, the first elements of a value, and positions as numbers.
+"""Places along an axis: the first elements of a value, and positions as numbers.
 
-Exporters compare the place of each key with that of each query. Such a grid is a triangle, and what is masked by it, too, is the
-triangle of that. Neither that nor the first elements of a value have to be told by counting, which with symbolic extents is done
-at run time; and where places are numbers to compute with, for every row of a batch, adding up ones counts them.
+The first elements of a value do not have to be told by counting, which with symbolic extents is done at run time; and where
+places are numbers to compute with, for every row of a batch, adding up ones counts them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,98 +12,13 @@ import numpy as np
 from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import multiply, subtract
-from eqsat.ir.graph import NO_ATTRIBUTES
-from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.normal_form import Dim
-from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.rules.views.indices import Indices, Places
-from eqsat.samples import Drawing, Input, Instance, Sampler, fixed
-
-
-def _orders(op: Operator) -> bool:
-    return op.traits.orders
-
-
-def triangle(op: str, apart: Places, rank: int) -> tuple[bool, Dim] | None:
-    """Whether two values that are so far apart compare as an upper triangle, and its diagonal; ``None`` where it is no
-    triangle."""
-    if rank < 2:
-        return None
-    strides = [apart.strides.get(i, 0) for i in range(rank)]
-    if any(strides[:-2]) or strides[-2:] not in ([-1, 1], [1, -1]):
-        return None
-    less, equal = (bool(evaluate_operator(op, NO_ATTRIBUTES, [np.int64(0), np.int64(n)])[0]) for n in (1, 0))
-    bound = 0 if equal else -1 if less else 1  # of the difference between them
-    forward = strides[-1] == 1
-    return less != forward, multiply(subtract(bound, apart.start), 1 if forward else -1)
-
-
-def _draw_mask(d: Sampler) -> Instance:
-    drawing = Drawing()
-    batch, queries, keys = d.extents(3, ones=0.1)
-    across = d.choose((1, 1, 1, 0))
-    queries = queries if across else keys
-    shape = (batch, 1, queries if d.chance(0.3) else 1, keys)
-    shape = shape if d.chance(0.8) else shape[2:]
-    m = drawing.value(d.booleans(shape), {batch, keys})
-    x = drawing.value(d.floats((queries, 2)), {queries})
-    counted: list[Input] = [
-        drawing.places(m, len(shape) - 1),
-        drawing.places(x, 0, start=d.choose((0, 0, 2, -1))),
-    ]
-    counted[across] = drawing.op("Unsqueeze", counted[across], [1])
-    if d.chance(0.2):  # differences from places of known rows, and a place of each of something else, or one for all
-        other = drawing.value(d.floats((d.choose((1, queries)), 2)), {1, queries})
-        differences = np.arange(keys) - np.arange(queries)[:, None]
-        counted = [fixed(differences), drawing.op("Unsqueeze", drawing.places(other, 0), [1])]
-    if d.chance():
-        counted.reverse()
-    grid = drawing.op(d.choose(("Less", "LessOrEqual", "Greater", "GreaterOrEqual")), *counted)
-    return drawing.finish(drawing.op("And", *((grid, m) if d.chance() else (m, grid))))
-
-
-def _grids(view: GroupView) -> Iterator[tuple[Ref, tuple[bool, Dim]]]:
-    """Triangles of truth values: whether it is the upper one, and its diagonal."""
-    indices = Indices(view)
-    for op in operators_with(_orders):
-        for node, inputs in complete_nodes(view, op):
-            apart = None if node.type.shape is None else indices.difference(node, inputs)
-            found = None if apart is None else triangle(op, apart, node.rank)
-            if found is not None:
-                yield node, found
-
-
-def _masked_by_grids(view: GroupView) -> Iterator[Match]:
-    grids = by_class(_grids(view))
-    for node, pair in complete_nodes(view, "And") if grids else ():
-        for grid, m in (pair, pair[::-1]):
-            for upper, diagonal in grids.get(grid.handle, ()):
-                yield Match({"m": m, "grid": grid, "upper": upper, "diagonal": diagonal}, node)
-
-
-@group_rule(
-    find=_masked_by_grids,
-    where=stated(
-        "m grid root",
-        worthwhile("not constant: not m.is_constant and not grid.is_constant"),
-        "the triangle is that of the whole: grid.shape[-2:] == root.shape[-2:]",
-    ),
-    source="ONNX Trilu",
-    sample=_draw_mask,
-)
-def mask_by_triangle(m: Match) -> Term:
-    """``And(place of the key <= place of the query, m) == Trilu(Expand(m), k, upper=0)``"""
-    whole = repeated(m.m, m.m.shape, m.root.shape, m.m)
-    if m.diagonal == 0:
-        return apply("Trilu", whole, upper=int(m.upper))
-    if isinstance(m.diagonal, int):
-        return apply("Trilu", whole, literal(np.int64(m.diagonal)), upper=int(m.upper))
-    return apply("Trilu", whole, apply("Squeeze", listed([m.diagonal], m.m)), upper=int(m.upper))
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def _draw_first(d: Sampler) -> Instance:

@@ -209,6 +209,35 @@ def test_where_no_program_serves_all_sizes_each_has_its_own(compilations: list[b
     assert len(fallbacks) == (compilations[1:] != [True])  # said once
 
 
+class Windows(torch.nn.Module):
+    """Rows in windows of four, of which there may be one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        batch, rows, width = x.shape
+        padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % 4))
+        count = padded.shape[1] // 4
+        turned = padded.view(batch, count, 4, width).transpose(1, 2).reshape(-1, width)
+        return (
+            self.linear(turned).view(batch, 4, count, width).transpose(1, 2).reshape(batch, count * 4, width)[:, :rows]
+        )
+
+
+def test_where_the_smallest_sizes_are_special_one_program_serves_all_others(compilations: list[bool]) -> None:
+    model = Windows().eval()
+    compiled = torch.compile(model, backend=eqsat, dynamic=True)
+    for batch, rows in ((3, 12), (2, 17), (3, 30), (4, 9), (2, 5), (2, 13)):
+        x = torch.randn(batch, rows, 8)
+        _same(compiled(x), model(x))
+    assert compilations in (
+        [True, False],
+        [True],
+    )  # five rows have their own, where torch cannot have them with the others
+
+
 def test_graph_breaks_leave_several_graphs(compilations: list[bool]) -> None:
     def broken(x: Any) -> Any:
         y = torch.relu(x) + 1
@@ -378,6 +407,25 @@ def test_what_a_graph_writes_to_its_inputs_is_there_afterwards(runtime: str, own
         _same(found, expected.sum(2) * 2)
         assert keys.data_ptr() == place
         assert version is None or keys._version > version  # as PyTorch would have it
+
+
+def test_a_graph_that_reads_floats_may_write_to_its_inputs(compilations: list[bool]) -> None:
+    class Stored(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.epsilon = 1e-5
+
+        def forward(self, x: Any, cache: Any) -> Any:
+            cache.index_copy_(1, torch.tensor([1]), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
+            return cache.sum(1)
+
+    model = Stored().eval()
+    compiled = torch.compile(model, backend=eqsat, dynamic=True)
+    for batch in (3, 4):
+        x, cache = torch.randn(batch, 1, 8), torch.randn(batch, 5, 8)
+        own = cache.clone()
+        _same((compiled(x, own), own), (model(x, cache), cache))
+    assert compilations == [True]
 
 
 def test_a_buffer_that_changes_alone_is_an_input_from_then_on(compilations: list[bool]) -> None:
@@ -839,6 +887,30 @@ def test_attention_of_a_query_that_may_see_nothing_is_zero(runtime: str, compila
     found = _compiled(lambda q, k, v, m: attend(q, k, v, m) + 1, runtime=runtime)(query, key, value, mask)
     _same(found, attend(query, key, value, mask) + 1)
     assert compilations
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_queries_that_see_themselves_take_no_factor_at_any_size(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attend(x: Any) -> Any:
+        places = torch.arange(x.shape[2])
+        seen = places[None, :] <= places[:, None]
+        if window is not None:
+            seen = seen & (places[None, :] > places[:, None] - window)
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, seen)
+
+    kept: list[Any] = []
+    before = program.optimize
+    monkeypatch.setattr(
+        program, "optimize", lambda *given, **options: kept.append(before(*given, **options)) or kept[-1]
+    )
+    compiled = torch.compile(attend, backend=eqsat, dynamic=True)
+    for batch, length in ((3, 6), (4, 2), (3, 9)):
+        x = torch.randn(batch, 2, length, 8)
+        _same(compiled(x), attend(x))
+    (result,) = kept
+    assert "ReduceMax" not in result.report.operators_after
 
 
 def test_an_error_of_ours_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
