@@ -9,6 +9,9 @@ from eqsat.ir.operator import Kind, kind_of, traits_of
 from eqsat.ir.types import DType
 from eqsat.verification.values import copied, holds_whole_numbers
 
+_ROWS = {0: 2, 1: 4, 8: 3}
+"""Operands of EmbedLayerNormalization that say which rows, and the tables that these are of: words, segments, positions."""
+
 
 class Role(Enum):
     """What an input means."""
@@ -158,8 +161,8 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         node.key in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss") and i == 1
     ):  # classes lie along axis 1 of scores
         return Meaning(Role.INDEX, _extent(graph, node.inputs[0], 1, sizes))
-    if node.key == "com.microsoft::EmbedLayerNormalization" and i in (0, 1) and not node.opaque:
-        return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
+    if node.key == "com.microsoft::EmbedLayerNormalization" and i in _ROWS and not node.opaque:
+        return Meaning(Role.INDEX, _extent(graph, node.inputs[_ROWS[i]], 0, sizes))
     if i in traits.truths or traits.truth or (node.key == "Sub" and i == 1):
         return Meaning(Role.MASK)
     if node.key in ("Sqrt", "Log") or (node.key == "Pow" and i == 0 and _may_be_fractional(graph, node.inputs[1])):

@@ -91,6 +91,25 @@ def test_kernel_computes_what_the_definition_says_at_every_level(op: str) -> Non
                 _assert_close(found[name], expected[name])
 
 
+@pytest.mark.parametrize("unidirectional", [0, 1])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_sequence_without_keys_that_count_is_no_nan_in_halves(dtype: str, unidirectional: int) -> None:
+    """ONNX Runtime's optimizer keeps the least number of float32 for the mask when it converts to halves."""
+    b = GraphBuilder()
+    rows, weights = b.input("x", dtype, (2, 3, 8)), b.input("w", dtype, (8, 24))
+    mask = b.input("mask", "int32", (2, 3))
+    least = float(np.finfo(np.float32).min)
+    operands, how = (rows, weights, None, mask), {"num_heads": 2, "unidirectional": unidirectional}
+    graph = b.finish({"y": b.op("Attention", *operands, domain=DOMAIN, mask_filter_value=least, **how)})
+    rng, shapes = np.random.default_rng(0), {"x": (2, 3, 8), "w": (8, 24)}
+    feeds = {name: rng.normal(size=shape).astype(DType.of(dtype).numpy) for name, shape in shapes.items()}
+    found = run(graph, {**feeds, "mask": np.array([[1, 1, 1], [0, 0, 0]], np.int32)})["y"]
+    assert np.isfinite(found.astype(np.float32)).all()
+    values = (feeds["x"].astype(np.float32) @ feeds["w"].astype(np.float32))[1, :, 16:]
+    last = values.mean(axis=0)  # of the last row all keys are seen, and all weigh the same
+    np.testing.assert_allclose(found[1, -1].astype(np.float32), last, atol=0.05)
+
+
 def test_kernels_are_asked_for_by_element_type() -> None:
     u8, s8, f32, f16 = (tensor_type(d, (2, 2)) for d in ("uint8", "int8", "float32", "float16"))
     assert has_kernel("MatMulIntegerToFloat", [u8, s8, f32, f32])

@@ -523,6 +523,19 @@ def test_products_by_packed_weights_are_understood(how: dict[str, int]) -> None:
     assert str(graph.type_of("y")) == "float32[batch, seq, 24]"
 
 
+def test_a_domain_that_is_used_and_not_imported_is_one_of_the_source(tmp_path: Path) -> None:
+    """Quantisers leave the import out, and ONNX Runtime loads what they write."""
+    weights = {"w": np.zeros((24, 2, 16), np.uint8), "s": np.ones((24, 2), np.float32)}
+    attributes = {"K": 64, "N": 24, "block_size": 32, "bits": 4}
+    product = node("MatMulNBits", ["x", "w", "s"], ["t"], domain="com.microsoft", **attributes)
+    source = model([product, node("Exp", ["t"])], {"x": np.zeros((2, 64), np.float32)}, weights)
+    assert [i.domain for i in source.opset_import] == [""]
+    eqsat.optimize(source, form="flat").save(tmp_path / "flat.onnx")
+    written = onnx.load(tmp_path / "flat.onnx")
+    assert {n.op_type for n in written.graph.node} == {"MatMulNBits", "Exp"}
+    assert {i.domain: i.version for i in written.opset_import}["com.microsoft"] == 1
+
+
 @pytest.mark.parametrize(("order", "how"), [(("", "order"), {}), ((), {"weight_prepacked": 1}), ((), {"bits": 3})])
 def test_uses_of_an_operator_that_are_not_covered_have_types(order: tuple[str, ...], how: dict[str, int]) -> None:
     """Exports say nothing of what is behind weights that were quantised afterwards."""

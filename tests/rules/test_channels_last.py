@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import eqsat
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 
@@ -61,6 +63,16 @@ def squeezed(keepdims: int) -> Graph:
 def test_padding_and_normalisation_between_transposes_go_into_the_convolutions(activation: str) -> None:
     result = eqsat.optimize(padded(activation), cost="kernels")
     assert Counter(n.op for n in result.program.graph.nodes) == {"Transpose": 2, "Conv": 2, activation: 1}
+
+
+@pytest.mark.parametrize("form", ["onnxruntime", "flat"])
+def test_a_gate_between_transposes_is_written_at_an_opset_without_swish(form: str) -> None:
+    n = Network()
+    value = n.normalised()
+    graph = n.finish(n.convolved(n.b.op("Mul", value, n.b.op("Sigmoid", value))))
+    result = eqsat.optimize(replace(graph, envelope=Envelope(opset=17)), cost="kernels", form=form)
+    gate = {"QuickGelu": 1} if form == "onnxruntime" else {"Sigmoid": 1, "Mul": 1}
+    assert Counter(n.op for n in result.program.graph.nodes) == {"Transpose": 2, "Conv": 2, **gate}
 
 
 @pytest.mark.parametrize("graph", [lambda: squeezed(0), lambda: squeezed(1)], ids=["dropped", "kept"])

@@ -82,6 +82,17 @@ def test_the_labels_of_a_loss_are_classes(loss: str) -> None:
     assert eqsat.optimize(model).report.verification["verdict"] == "equal"
 
 
+def test_rows_of_embeddings_are_drawn_from_their_own_tables() -> None:
+    b = GraphBuilder()
+    ids, segments, places = (b.input(name, "int32", ("batch", 8)) for name in ("ids", "segments", "places"))
+    words, rows, kinds = (b.constant(np.zeros((n, 4), np.float32)) for n in (50, 16, 2))
+    vectors = [b.constant(np.ones(4, np.float32)) for _ in range(2)]
+    inputs = (ids, segments, words, rows, kinds, *vectors, None, places)
+    y, _, _ = b.op("EmbedLayerNormalization", *inputs, outputs=3, domain="com.microsoft")
+    feeds = random_feeds(b.finish({"y": y}), 0, {"batch": 64})
+    assert {name: int(drawn.max()) for name, drawn in feeds.items()} == {"ids": 49, "segments": 1, "places": 15}
+
+
 def test_integers_without_a_table_and_codes() -> None:
     b = GraphBuilder()
     codes, flags = b.input("codes", "int8", (64,)), b.input("flags", "bool", (64,))

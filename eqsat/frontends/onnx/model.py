@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
+_DEFAULT_DOMAIN = ("", "ai.onnx")
+
 
 def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Mapping[str, Dim] | None = None) -> Graph:
     """The graph of an ONNX model, at the operators' newest form, with the types of all its values.
@@ -223,18 +225,27 @@ def _check_outputs(outputs: tuple[str, ...], defined: set[str]) -> None:
             raise ModelError(f"output {name!r} of the graph is not defined by any node")
 
 
+def _imports(model: Any, used: set[str]) -> dict[str, int]:
+    """Versions of the domains beside the default one. Of those that are used and not imported runtimes take the newest."""
+    from onnx.defs import get_all_schemas
+
+    imports = {text(i.domain): i.version for i in model.opset_import}
+    for domain in sorted(used - set(imports)):
+        imports[domain] = max((s.since_version for s in get_all_schemas() if s.domain == domain), default=1)
+    return {domain: version for domain, version in imports.items() if domain not in _DEFAULT_DOMAIN}
+
+
 def _envelope(
     model: Any, opset: int, dims: dict[str, Dim], defaults: dict[str, Constant], reader: Reader, files: ExternalFiles
 ) -> Envelope:
     proto = model.graph
     for info in (*proto.input, *proto.output):
         fix_dims(info, dims)
+    nodes = [n for g in (proto, *bodies_in(proto)) for n in g.node]
     return Envelope(
         opset=opset,
-        imports={text(i.domain): i.version for i in model.opset_import if i.domain not in ("", "ai.onnx")},
-        operators=frozenset(
-            n.op_type for g in (proto, *bodies_in(proto)) for n in g.node if n.domain in ("", "ai.onnx")
-        ),
+        imports=_imports(model, {text(n.domain) for n in nodes}),
+        operators=frozenset(n.op_type for n in nodes if n.domain in _DEFAULT_DOMAIN),
         ir_version=model.ir_version,
         producer=(text(model.producer_name), text(model.producer_version)),
         domain=text(model.domain),

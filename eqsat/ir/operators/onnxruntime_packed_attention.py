@@ -6,7 +6,7 @@ So ONNX Runtime's tools write encoders, and decoders without stored keys.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import ml_dtypes
 
 from eqsat.errors import ShapeError
 from eqsat.ir.build import GraphBuilder
@@ -40,15 +40,13 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     scores, dtype = scaled_scores(b, attributes, q, k, widths[0] // heads), b.type_of(x).dtype
     places = places_along(b, x, 1)
     if mask:
-        forbidden: Any = attributes.get("mask_filter_value", _FORBIDDEN)
-        counts = _that_count(b, x, mask, places)
-        scores = b.op("Add", scores, b.op("Where", counts, b.constant(0.0, dtype), b.constant(forbidden, dtype)))
+        scores = _masked(b, scores, _that_count(b, x, mask, places), attributes.get("mask_filter_value", _FORBIDDEN))
     if added:
         scores = b.op("Add", scores, added)
     if attributes.get("unidirectional", 0):
         row = b.op("Unsqueeze", places, b.constant([1], "int64"))
         earlier = b.op("LessOrEqual", places, row)
-        scores = b.op("Where", earlier, scores, b.constant(np.finfo(dtype.numpy).min, dtype))
+        scores = b.op("Where", earlier, scores, b.constant(_lowest(dtype), dtype))
     joined = mixed_values(b, scores, v, widths[2])
     if widths[1] != widths[2]:
         return [joined]
@@ -66,6 +64,20 @@ def _widths(b: GraphBuilder, weights: str | None, sizes: Any, heads: int) -> tup
     if q + k + v != columns or q != k or any(n % heads for n in (q, v)):
         raise ShapeError(f"{_NAME}: {columns} columns are not queries, keys and values of {heads} heads each")
     return int(q), int(k), int(v)
+
+
+def _masked(b: GraphBuilder, scores: str, counts: str, forbidden: Any) -> str:
+    """Scores with ``forbidden`` added where keys do not count. By less than their type holds they are the least that it does:
+    all the same where no key counts, and no number minus infinity."""
+    dtype = b.type_of(scores).dtype
+    lowest = _lowest(dtype)
+    if forbidden < lowest:
+        return b.op("Where", counts, scores, b.constant(lowest, dtype))
+    return b.op("Add", scores, b.op("Where", counts, b.constant(0.0, dtype), b.constant(forbidden, dtype)))
+
+
+def _lowest(dtype: DType) -> float:
+    return float(ml_dtypes.finfo(dtype.numpy).min)
 
 
 def _that_count(b: GraphBuilder, x: str | None, mask: str, places: str) -> str:
