@@ -165,10 +165,10 @@ _OF_TWO = {
     "Mul": (worthwhile(f"a product of less than 2**31 quanta: greatest_product(sy, {_BOTH}) < 2**31"),),
 }
 """Of more quanta the kernels make the least byte."""
-quantise("GlobalAveragePool", worthwhile("a quotient that the kernel takes: averages(a, sa, sy)"))
+_OF_IMAGES = (worthwhile("a quotient that the kernel takes: averages(a, sa, sy)"),)
 for _op in OPERANDS:
-    if traits_of(_op).rows is None and _op not in ("AveragePool", "GlobalAveragePool", "LeakyRelu"):
-        quantise(_op, *_OF_TWO.get(_op, ()))
+    if traits_of(_op).rows is None and _op not in ("AveragePool", "LeakyRelu"):
+        quantise(_op, *(_OF_IMAGES if traits_of(_op).spatial else _OF_TWO.get(_op, ())))
 
 # --- Concat, of any number of parts
 

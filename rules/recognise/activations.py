@@ -30,7 +30,7 @@ equation(
     "recognise_approximate_gelu",
     "x * Sigmoid((x + x ** 3 * about(0.044715)) * about(sqrt(8/pi))) == Gelu(x, approximate='tanh')",
     forward=[same_type("x"), NARROW],
-    backward=[WIDE],
+    backward=[kernels("x", DType.FLOAT)],  # for doubles, too, its definition has numbers in single precision
     reverse="spell_out_approximate_gelu",
     source=GELU,
 )

@@ -7,6 +7,7 @@
     Transpose(ScatterND(Transpose(x), i, y)) == ScatterND(x, j, y)  along an axis               `scatters`
     ScatterND(x, [2, 3], y) == Concat(x[:2], y, x[4:])            side by side                 `scatters`
     And(place <= place, m) == Trilu(m)                            what is compared by place    `triangles`
+    Gather(x, Range(0, n)) == x[0:n]                              the first elements           `places`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
     f(Transpose(x, p)) == Transpose(f(x), p)                      elementwise, padding, sums   `transposes`
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`

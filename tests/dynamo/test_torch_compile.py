@@ -46,6 +46,17 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return made
 
 
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What each optimisation so far came to."""
+    made: list[Any] = []
+    optimize = program.optimize
+    monkeypatch.setattr(
+        program, "optimize", lambda *given, **options: made.append(optimize(*given, **options)) or made[-1]
+    )
+    return made
+
+
 def _compiled(function: Any, **options: Any) -> Any:
     return torch.compile(function, backend=eqsat, options=options)
 
@@ -166,19 +177,10 @@ def test_a_program_for_all_sizes_is_verified_on_several() -> None:
     _same(compiled(x), x.softmax(-1))
 
 
-def test_a_program_for_all_sizes_is_priced_at_those_of_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    assumed: list[list[int]] = []
-    before = program.optimize
-
-    def optimize(*arguments: Any, **options: Any) -> Any:
-        result = before(*arguments, **options)
-        assumed.append(list(result.report.assumed.values()))
-        return result
-
-    monkeypatch.setattr(program, "optimize", optimize)
+def test_a_program_for_all_sizes_is_priced_at_those_of_the_first_call(results: list[Any]) -> None:
     compiled = torch.compile(torch.nn.Softmax(-1).eval(), backend=eqsat, dynamic=True)
     compiled(torch.randn(6, 24))
-    assert assumed == [[6, 24]]
+    assert [list(result.report.assumed.values()) for result in results] == [[6, 24]]
 
 
 def test_one_program_serves_all_lengths_of_keys_that_heads_share(compilations: list[bool]) -> None:
@@ -221,9 +223,8 @@ class Windows(torch.nn.Module):
         padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % 4))
         count = padded.shape[1] // 4
         turned = padded.view(batch, count, 4, width).transpose(1, 2).reshape(-1, width)
-        return (
-            self.linear(turned).view(batch, 4, count, width).transpose(1, 2).reshape(batch, count * 4, width)[:, :rows]
-        )
+        back = self.linear(turned).view(batch, 4, count, width).transpose(1, 2)
+        return back.reshape(batch, count * 4, width)[:, :rows]
 
 
 def test_where_the_smallest_sizes_are_special_one_program_serves_all_others(compilations: list[bool]) -> None:
@@ -232,10 +233,8 @@ def test_where_the_smallest_sizes_are_special_one_program_serves_all_others(comp
     for batch, rows in ((3, 12), (2, 17), (3, 30), (4, 9), (2, 5), (2, 13)):
         x = torch.randn(batch, rows, 8)
         _same(compiled(x), model(x))
-    assert compilations in (
-        [True, False],
-        [True],
-    )  # five rows have their own, where torch cannot have them with the others
+    # Five rows have their own, where torch cannot have them with the others.
+    assert compilations in ([True, False], [True])
 
 
 def test_graph_breaks_leave_several_graphs(compilations: list[bool]) -> None:
@@ -890,9 +889,7 @@ def test_attention_of_a_query_that_may_see_nothing_is_zero(runtime: str, compila
 
 
 @pytest.mark.parametrize("window", [None, 3])
-def test_queries_that_see_themselves_take_no_factor_at_any_size(
-    window: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_that_see_themselves_take_no_factor_at_any_size(window: int | None, results: list[Any]) -> None:
     def attend(x: Any) -> Any:
         places = torch.arange(x.shape[2])
         seen = places[None, :] <= places[:, None]
@@ -900,16 +897,11 @@ def test_queries_that_see_themselves_take_no_factor_at_any_size(
             seen = seen & (places[None, :] > places[:, None] - window)
         return torch.nn.functional.scaled_dot_product_attention(x, x, x, seen)
 
-    kept: list[Any] = []
-    before = program.optimize
-    monkeypatch.setattr(
-        program, "optimize", lambda *given, **options: kept.append(before(*given, **options)) or kept[-1]
-    )
     compiled = torch.compile(attend, backend=eqsat, dynamic=True)
     for batch, length in ((3, 6), (4, 2), (3, 9)):
         x = torch.randn(batch, 2, length, 8)
         _same(compiled(x), attend(x))
-    (result,) = kept
+    (result,) = results
     assert "ReduceMax" not in result.report.operators_after
 
 
