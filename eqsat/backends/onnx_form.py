@@ -25,7 +25,7 @@ from eqsat.frontends.onnx.versions.steps import (
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, nodes_within, with_bodies
-from eqsat.ir.operator import OPSET
+from eqsat.ir.operator import DEFAULT_DOMAIN, OPSET
 from eqsat.ir.operators.devices import spread_to_parts
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, Type
@@ -283,7 +283,7 @@ def _operators_in(proto: bytes) -> Iterable[str]:
 
     graph = onnx.GraphProto.FromString(proto)
     for body in (graph, *bodies_in(graph)):
-        yield from (n.op_type for n in body.node if n.domain in ("", "ai.onnx"))
+        yield from (n.op_type for n in body.node if n.domain in DEFAULT_DOMAIN)
 
 
 def _allows(node: Node, opset: int, values: _Values) -> bool:

@@ -23,6 +23,9 @@ from eqsat.ir.types import Dim, Shape, TensorType, Type, type_of_array
 OPSET = 28
 """The opset whose semantics the names of operators mean inside the program."""
 
+DEFAULT_DOMAIN = ("", "ai.onnx")
+"""How files spell the domain of ONNX's own operators."""
+
 
 class Kind(Enum):
     """How an operator moves data: what decides which operators can share a kernel."""
@@ -230,7 +233,7 @@ def operator(name: str, domain: str = "") -> Operator | None:
     if not _loaded:
         _loaded = True
         import eqsat.ir.operators  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the definitions
-    if domain not in ("", "ai.onnx"):
+    if domain not in DEFAULT_DOMAIN:
         name = f"{domain}::{name}"
     found = _REGISTRY.get(name)
     if found is not None or "::" in name:

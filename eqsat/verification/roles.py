@@ -45,8 +45,10 @@ def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
 def _divides(graph: Graph, name: str) -> bool:
     reached = {name}
     for node in graph.nodes:
-        traits = traits_of(node.key, node.attributes)
         reading = [i for i, value in enumerate(node.inputs) if value in reached]
+        if not reading:
+            continue
+        traits = traits_of(node.key, node.attributes)
         if any(i in traits.divisors and graph.type_of(node.inputs[i]).dtype.is_integer for i in reading):
             return True
         factors = range(traits.operands) if traits.converts or traits.homogeneous else ()

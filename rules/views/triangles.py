@@ -4,7 +4,7 @@ Exporters count places and compare them. What is masked by such a grid, too, is 
 any key at all, as is asked where one that sees none is to be zero, needs no grid of numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal, shared
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import listed, repeated
@@ -65,15 +65,17 @@ def _draw_mask(d: Sampler) -> Instance:
     return drawing.finish(drawing.op("And", *((grid, m) if d.chance() else (m, grid))))
 
 
-def _grids(view: GroupView) -> Iterator[tuple[Ref, tuple[bool, Dim]]]:
+@shared
+def _grids(view: GroupView) -> Sequence[tuple[Ref, tuple[bool, Dim]]]:
     """Triangles of truth values: whether it is the upper one, and its diagonal."""
-    indices = Indices(view)
+    indices, grids = Indices(view), list[tuple[Ref, tuple[bool, Dim]]]()
     for op in operators_with(_orders):
         for node, inputs in complete_nodes(view, op):
             apart = None if node.type.shape is None else indices.difference(node, inputs)
             found = None if apart is None else triangle(op, apart, node.rank)
             if found is not None:
-                yield node, found
+                grids.append((node, found))
+    return grids
 
 
 def _masked_by_grids(view: GroupView) -> Iterator[Match]:

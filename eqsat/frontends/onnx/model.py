@@ -27,15 +27,13 @@ from eqsat.frontends.onnx.types import (
 )
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import operator
+from eqsat.ir.operator import DEFAULT_DOMAIN, operator
 from eqsat.ir.operators.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.types import UNKNOWN, Dim, Type
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
-
-_DEFAULT_DOMAIN = ("", "ai.onnx")
 
 
 def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Mapping[str, Dim] | None = None) -> Graph:
@@ -232,7 +230,7 @@ def _imports(model: Any, used: set[str]) -> dict[str, int]:
     imports = {text(i.domain): i.version for i in model.opset_import}
     for domain in sorted(used - set(imports)):
         imports[domain] = max((s.since_version for s in get_all_schemas() if s.domain == domain), default=1)
-    return {domain: version for domain, version in imports.items() if domain not in _DEFAULT_DOMAIN}
+    return {domain: version for domain, version in imports.items() if domain not in DEFAULT_DOMAIN}
 
 
 def _envelope(
@@ -245,7 +243,7 @@ def _envelope(
     return Envelope(
         opset=opset,
         imports=_imports(model, {text(n.domain) for n in nodes}),
-        operators=frozenset(n.op_type for n in nodes if n.domain in _DEFAULT_DOMAIN),
+        operators=frozenset(n.op_type for n in nodes if n.domain in DEFAULT_DOMAIN),
         ir_version=model.ir_version,
         producer=(text(model.producer_name), text(model.producer_version)),
         domain=text(model.domain),

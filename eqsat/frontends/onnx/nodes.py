@@ -11,7 +11,7 @@ from eqsat.frontends.onnx.subgraphs import captures_of, graphs_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
-from eqsat.ir.operator import domain_of_file
+from eqsat.ir.operator import DEFAULT_DOMAIN, domain_of_file
 from eqsat.ir.operators.devices import METADATA_KEY
 from eqsat.ir.order import dependency_order
 from eqsat.ir.schemas import Schema, refused_types, schema_of
@@ -170,7 +170,7 @@ def raw_nodes(
     """The nodes but for Constants, whose values are added to ``constants``."""
     raw: list[RawNode] = []
     for node in proto.node:
-        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAIN or len(node.output) != 1:
             raw.append(read_raw_node(node))
         elif node.output[0] in constants or node.output[0] in inputs:
             raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")

@@ -6,7 +6,7 @@ from typing import Any
 
 from eqsat.errors import ModelError
 from eqsat.frontends.onnx.subgraphs import bodies_in, nodes_in
-from eqsat.ir.operator import OPSET
+from eqsat.ir.operator import DEFAULT_DOMAIN, OPSET
 
 _OTHER_FORMATS = (
     (4, b"ORTM", "is in ONNX Runtime's own format; give the ONNX model that it was converted from"),
@@ -125,7 +125,7 @@ def _check_names(graph: Any, label: str) -> None:
 
 def default_opset(model: Any) -> int:
     """Opset of the default domain. A file that imports only other domains means the newest one."""
-    found = [i.version for i in model.opset_import if i.domain in ("", "ai.onnx")]
+    found = [i.version for i in model.opset_import if i.domain in DEFAULT_DOMAIN]
     if found:
         return found[0]
     return OPSET if len(model.opset_import) else 1
