@@ -58,8 +58,8 @@ class Captured:
     Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``; ``written``: those of the
     tensors that the graph writes to, as to a cache of keys and values. ``sizes``: for each integer that is an extent of a tensor
     the position of that tensor in ``tensors`` and the axis; the others are ``loose``, and those of them that a tensor depends on
-    ``fixed``. ``floats``: those of the tensors that are numbers of Python, which come in as tensors; ``attributes``: those of
-    them that a module holds.
+    ``fixed``. ``floats``: those of the tensors that are numbers of Python, which come in as tensors of the CPU, where the others
+    are there, too; ``attributes``: those of them that a module holds.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
     each of these is a view; ``returned``: how many of the outputs are returned, the others being what some of those are views of.
@@ -228,7 +228,8 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int) ->
 
 def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captured:
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-    devices = sorted({str(e.device) for e in examples if isinstance(e, Tensor)}) or ["cpu"]
+    given = zip(placeholders, examples, strict=True)
+    devices = sorted({str(e.device) for n, e in given if isinstance(e, Tensor) and not _is_number(n, e)}) or ["cpu"]
     if len(devices) > 1:
         raise UnsupportedError(f"its inputs are on {' and '.join(devices)}")
     _warn_of_hidden_changes(examples)
@@ -266,7 +267,7 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
     if not computed and not written:
         raise UnsupportedError("it computes no tensor" + (" but views of its inputs" if shared else ""))
     loose = tuple(i for i in integers if i not in sizes)
-    return Captured(
+    found = Captured(
         module,
         tuple(weights),
         tuple(tensors),
@@ -282,6 +283,7 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
         tuple(floats),
         tuple(i for i in floats if _is_attribute(placeholders[i])),
     )
+    return found if found.device == "cpu" else found.with_floats_fixed(found.floats)  # they come in on the CPU
 
 
 def _is_known(value: Any) -> bool:

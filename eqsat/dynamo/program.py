@@ -158,14 +158,16 @@ def _check_kernels(model: onnx.ModelProto) -> None:
 
 
 def _exported(captured: Captured, inputs: tuple[Any, Any, Any], settings: Settings, *, symbolic: bool) -> Any:
-    """The graph as an ONNX model. Torch cannot export every attention as an operator: not that of heads that share one key.
-    Raises `NodeError` where one of its nodes is in the way."""
+    """The graph as an ONNX model. Torch cannot export every attention as an operator, not that of heads that share one key; of
+    these, and in ONNX Runtime, a query that sees nothing has to be told from others. Raises `NodeError` where one of its nodes is
+    in the way."""
+    export = partial(export_captured, captured, *inputs, symbolic=symbolic)
     with tracing(None):  # this is no part of what Dynamo traces
-        in_pytorch = settings.runtime_on(captured.device) != "onnxruntime"
-        program = export_captured(captured, *inputs, symbolic=symbolic, unseen_is_zero=not in_pytorch)
-        if in_pytorch:
+        if settings.runtime_on(captured.device) != "onnxruntime":
+            program = export(unseen_is_zero=False)
             with suppress(ModelError):
                 return as_onnx(program, opset=OPSET_OF_ATTENTION)
+        program = export(unseen_is_zero=True)
         try:
             return as_onnx(program)
         except OperatorError as error:

@@ -16,7 +16,7 @@ pytest.importorskip("onnxscript")
 
 from eqsat.backends.consumer import newest_opset  # noqa: E402
 from eqsat.dynamo import FallbackWarning, backend, eqsat, program  # noqa: E402
-from eqsat.dynamo.captured import read_captured  # noqa: E402
+from eqsat.dynamo.captured import Captured, read_captured  # noqa: E402
 from eqsat.dynamo.export import export_captured  # noqa: E402
 from eqsat.dynamo.program import Settings  # noqa: E402
 
@@ -633,6 +633,32 @@ def test_floats_of_a_module_are_constants_until_one_changes(
     assert made[0] == 1 < made[1]
 
 
+def test_floats_elsewhere_than_on_the_cpu_have_a_program_each() -> None:
+    """They come in on the CPU, whatever the device of the others."""
+    read = list[Captured]()
+
+    def reads(module: Any, examples: Any) -> Any:
+        read.append(read_captured(module, examples, 0))
+        return module.forward
+
+    torch.compile(lambda x, factor: x * factor, backend=reads, dynamic=True)(torch.ones(3, device="meta"), 0.5)
+    (found,) = read
+    assert found.device == "meta"
+    assert not found.floats
+    assert len(found.tensors) == len(found.fixed) == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_floats_of_a_module_on_a_gpu(compilations: list[bool]) -> None:
+    model = Scaled().eval().cuda()
+    compiled = torch.compile(model, backend=eqsat, dynamic=True)
+    for rows, number in ((2, 1e-6), (3, 1e-6), (3, 0.5)):
+        x, model.beside_zero = torch.randn(rows, 8, device="cuda"), number
+        with torch.inference_mode():
+            _same(compiled(x), model(x))
+    assert len(compilations) == 3
+
+
 def test_floats_that_a_function_takes_no_tensor_for_have_a_program_each(compilations: list[bool]) -> None:
     function = torch.nn.functional.leaky_relu
     compiled, x = _compiled(function), torch.randn(3, 4)
@@ -878,9 +904,10 @@ def test_what_roundings_move_further_is_no_reason_to_fall_back(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "eager", "inductor"])
-def test_attention_of_a_query_that_may_see_nothing_is_zero(runtime: str, compilations: list[bool]) -> None:
+@pytest.mark.parametrize("heads", [2, 1])  # heads that share one key are not exported as an operator
+def test_attention_of_a_query_that_may_see_nothing_is_zero(runtime: str, heads: int, compilations: list[bool]) -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
-    query, key, value = (torch.randn(2, 2, 6, 8) for _ in range(3))
+    query, key, value = (torch.randn(2, n, 6, 8) for n in (2, heads, heads))
     mask = torch.ones(6, 6, dtype=torch.bool).tril().repeat(2, 1, 1, 1)
     mask[0, ..., :2] = False  # padding on the left: the first two queries of the first sequence see nothing
     found = _compiled(lambda q, k, v, m: attend(q, k, v, m) + 1, runtime=runtime)(query, key, value, mask)
