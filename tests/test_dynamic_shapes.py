@@ -151,6 +151,18 @@ def test_report_says_why_something_is_no_attention() -> None:
     assert "not fused  1 x no attention: 'the steps before its softmax are scales" in str(report)
 
 
+def test_report_names_the_extents_that_keep_a_mask_apart() -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", ("batch", "seq", 4)) for name in "qkv")
+    mask = b.op("Unsqueeze", b.input("mask", "bool", ("n", "m")), b.constant(np.array([1])))
+    scores = b.op("Sin", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 2, 1))))
+    shown = b.op("Where", mask, scores, b.constant(np.float32(-1e9)))
+    given = {"y": b.op("MatMul", b.op("Softmax", shown), v)}
+    ((reason, _),) = eqsat.optimize(b.finish(given), verify=False).report.missed["attention"].items()
+    assert "p float32[broadcast(batch, n), seq, broadcast(m, seq)]" in reason
+    assert reason.endswith("for example --dim n=batch --dim m=seq")
+
+
 def _with_other_names(path: Path, names: dict[str, tuple[str, str]]) -> onnx.ModelProto:
     model = onnx.load(path)
     for given in model.graph.input:
@@ -168,7 +180,7 @@ def test_report_says_which_extents_keep_attention_apart_and_what_to_do(real_mode
     assert count == 2
     assert "seq, 16]" in reason
     assert "input_ids [batch, seq], attention_mask [b, s]" in reason
-    assert reason.endswith("for example --dim b=batch")
+    assert reason.endswith("for example --dim b=batch --dim s=seq")
     assert f"2 x no attention: {reason}" in report.details()
     named = eqsat.optimize(model, verify=False, dims={"b": "batch", "s": "seq"}).report
     assert not named.missed

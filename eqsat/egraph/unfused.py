@@ -2,6 +2,7 @@
 conditions failed there."""
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -192,21 +193,24 @@ def _about(egraph: EGraph, match: Match) -> str:
     known = {name: t for name, t in types.items() if isinstance(t, TensorType)}
     if not known:
         return ""
-    computed = any(isinstance(d, str) and "(" in d for t in known.values() for d in t.shape or ())
-    return f" ({', '.join(f'{name} {type}' for name, type in known.items())}){_advice(egraph) if computed else ''}"
+    computed = [d for t in known.values() for d in t.shape or () if isinstance(d, str) and "(" in d]
+    advice = _advice(egraph, frozenset(re.findall(r"\w+", " ".join(computed)))) if computed else ""
+    return f" ({', '.join(f'{name} {type}' for name, type in known.items())}){advice}"
 
 
-def _advice(egraph: EGraph) -> str:
-    """Which extents of the inputs may be one, though they have several names; example and all."""
+def _advice(egraph: EGraph, concerned: frozenset[str]) -> str:
+    """Which extents of the inputs may be one, though they have several names; example and all, of those ``concerned`` if there
+    are any."""
     types = {str(egraph.nodes[h].attributes["name"]): egraph.full_type_of(h) for h in egraph.inputs()}
     shapes = {name: t.shape for name, t in types.items() if isinstance(t, TensorType) and t.shape}
-    pairs = (
+    pairs = [
         (a, b)
         for first, second in itertools.combinations(shapes.values(), 2)
         for a, b in zip(first, second, strict=False)
         if isinstance(a, str) and isinstance(b, str) and a != b
-    )
-    example = next((f"--dim {a}=n,{b}=n" if "." in b else f"--dim {b}={a}" for a, b in pairs), "")
+    ]
+    chosen = [pair for pair in pairs if concerned.issuperset(pair)] or pairs[:1]
+    example = " ".join(f"--dim {a}=n,{b}=n" if "." in b else f"--dim {b}={a}" for a, b in dict.fromkeys(chosen))
     listed = ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in shapes.items())
     return f"; say which extents of the inputs are equal ({listed}), for example {example}" if example else ""
 

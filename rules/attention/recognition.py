@@ -178,7 +178,7 @@ def _products_behind_softmax(view: GroupView) -> Iterator[Match]:
         found = reader.probabilities(p)
         if found is None or (found.scores.product != "MatMul" and not _is_quantised(found)):
             if any(reader.nodes(p, "Softmax")):
-                yield Match({"found": None}, root)
+                yield Match({"found": None, "p": p, "v": v}, root)
         elif not _is_quantised(found):
             try:
                 yield from _forms(reader, factors, found, p, v, root)
