@@ -23,6 +23,7 @@ from eqsat.ir.operator import split_key
 from eqsat.ir.types import DType, TensorType, Type
 from eqsat.joint import JointSelection, NoKernelError, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
+from eqsat.lower.from_pairs import with_pairs_spelled
 from eqsat.lower.lowering import lower
 from eqsat.lower.paired_weights import with_weights_paired
 from eqsat.lower.program import Program
@@ -39,9 +40,9 @@ _WORTH_AN_OPSET = 0.05
 class Saturated:
     """A saturated e-graph with what extraction must know besides.
 
-    ``exactness``: class of each rule by name. ``domains``: domains beside the default one whose operators the program may
-    use. ``form``: of the file to be written; ``reader``: what will read it, by default the installed ONNX
-    Runtime.
+    ``exactness``: class of each rule by name. ``domains``: domains beside the default one whose operators the program may use,
+    or single operators of one. ``form``: of the file to be written; ``reader``: what will read it, by default the installed
+    ONNX Runtime.
     """
 
     encoding: Encoding
@@ -97,7 +98,7 @@ class Saturated:
             if not domain:
                 found = takes_bytes(op, types) and (not _in_bfloat16(types) or not runs() or may_run(key, types))
                 return found and holds(op)
-            return (domain in domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
+            return (domain in domains or key in domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
 
         return writable
 
@@ -200,7 +201,7 @@ def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, ef
 
 
 def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Effort, writable: Writable) -> Extraction:
-    from eqsat.backends.onnx_form import FOREIGN
+    from eqsat.backends.onnx_form import FOREIGN, FORMS
 
     start = time.perf_counter()
     parts = (saturated.encoding, saturated.snapshot, model, target)
@@ -215,6 +216,7 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
     chosen = time.perf_counter()
     if joint is None:
         program = lower(saturated.encoding, saturated.snapshot, selection, saturated.exactness)
+        program = with_pairs_spelled(program, saturated.encoding.graph, target, FORMS[saturated.form][1])
         program = as_loaded(program, saturated.encoding.graph, target, saturated.fuses_slowly)
     else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)

@@ -49,8 +49,8 @@ class Growth:
 class RuleScope:
     """What a target says about rules. Targets of equal scope share a saturated e-graph.
 
-    ``domains``: domains beside the default one whose operators the program may use. ``unsupported``: operators that rules are
-    to spell out.
+    ``domains``: domains beside the default one whose operators the program may use, or single operators of one.
+    ``unsupported``: operators that rules are to spell out.
     """
 
     domains: frozenset[str]
@@ -59,12 +59,13 @@ class RuleScope:
 
 def rule_scope(targets: Sequence[Target], form: str) -> RuleScope:
     """The scope of the targets of a machine: operators of a domain may be used if one of them has kernels for them, unless they
-    are a runtime's that a file of this form does not name. Those of any other domain are spelled out in the file, if the model
-    did not have them."""
+    are a runtime's that a file of this form does not name, and that it does not make of pairs. Those of any other domain are
+    spelled out in the file, if the model did not have them."""
     from eqsat.backends.onnx_form import FORMS
 
     runtimes = frozenset[str]().union(*(domains for _, domains in FORMS.values()))
     domains = frozenset[str]().union(*(t.domains for t in targets)) - (runtimes - FORMS[form][1])
+    domains = domains.union(*(t.from_pairs for t in targets))
     return RuleScope(domains, frozenset[str]().union(*(t.unsupported for t in targets)))
 
 

@@ -74,12 +74,13 @@ class Target:
     ``free_kinds`` names the kinds of operator that launch nothing, ``free_operators`` further operators that do not, because
     the next kernel reads their input in place. ``templates``: kernels of several operators, beside every single operator.
     ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a
-    kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``unsupported``:
-    operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators that the software stack
-    spells out itself, and that are not introduced where a program has none. ``slices``: a Split is run as one Slice for each
-    output, which may join other kernels. ``kept_at_load``: operators that are run on every call even if they read constants
-    only; others that do are computed when a program is loaded. ``cost``: name of the cost model that programs are chosen by
-    unless another is asked for.
+    kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``from_pairs``:
+    operators of those that the software stack makes of others between pairs of quantisation, so that programs have them in any
+    form of file. ``unsupported``: operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators
+    that the software stack spells out itself, and that are not introduced where a program has none. ``slices``: a Split is run
+    as one Slice for each output, which may join other kernels. ``kept_at_load``: operators that are run on every call even if
+    they read constants only; others that do are computed when a program is loaded. ``cost``: name of the cost model that
+    programs are chosen by unless another is asked for.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Target:
     unsupported: frozenset[str] = frozenset()
     expanded: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
+    from_pairs: frozenset[str] = frozenset()
     slices: bool = False
     kept_at_load: frozenset[str] = frozenset()
     on_chip_bytes: float = float("inf")
@@ -124,7 +126,17 @@ class Target:
         )
 
 
-_SAME_KERNELS = ("free_kinds", "fusion", "recompute", "free_operators", "expanded", "domains", "slices", "kept_at_load")
+_SAME_KERNELS = (
+    "free_kinds",
+    "fusion",
+    "recompute",
+    "free_operators",
+    "expanded",
+    "domains",
+    "from_pairs",
+    "slices",
+    "kept_at_load",
+)
 
 
 @cache

@@ -53,6 +53,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "unsupported": _list_of(_operator),
         "expanded": _list_of(_operator),
         "domains": _list_of(_domain),
+        "from_pairs": _list_of(_operator),
         "slices": _flag,
         "kept_at_load": _list_of(_operator),
         "on_chip_bytes": _number,

@@ -74,8 +74,8 @@ class Prices:
     An operator that a rule made and that is not ``writable``, or that the target has no kernel for, is infinitely dear.
     Operators on what is ``known_at_load`` are computed then, and ``fused`` e-nodes cost what the runtime makes of them. Of as
     many kernels those are better that do not move what is ``recomputed``, constants that the runtime computes at every call: a
-    table of bytes is dequantised behind the look-up. E-nodes of one operator with equal attributes and types have one price,
-    which is computed once: repeated layers are free.
+    table of bytes is dequantised behind the look-up; and those that the runtime need not make of several operators. E-nodes of
+    one operator with equal attributes and types have one price, which is computed once: repeated layers are free.
     """
 
     egraph: EGraph
@@ -115,7 +115,8 @@ class Prices:
                 return price
             work = work_of_enode(egraph, handle)
             price = self.model.kernel_cost(at_load(work) if loaded else work, self.target)
-            price = self._known[key] = price + VIEW_PRICE * (moves and self.model.unit == "kernels")
+            dearer = moves or node.key in self.target.from_pairs
+            price = self._known[key] = price + VIEW_PRICE * (dearer and self.model.unit == "kernels")
         return price
 
     def _moves_recomputed(self, handle: int) -> bool:

@@ -170,8 +170,8 @@ def select_rules(
     unsupported: Collection[str] = (),
     also: Collection[str] = (),
 ) -> tuple[AnyRule, ...]:
-    """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only, or are
-    among ``also``.
+    """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only, which may
+    be single operators, or are among ``also``.
 
     ``unsupported``: operators to be spelled out. Raises `OptionError` for a name that no rule has.
     """
@@ -186,7 +186,7 @@ def select_rules(
         and (
             r.name in also
             or (
-                (not r.domain or r.domain in domains)
+                (not r.domain or not {r.domain, r.domain.partition("::")[0]}.isdisjoint(domains))
                 and (not r.legalizes or r.legalizes in unsupported)
                 and (not r.outside or r.outside not in domains)
             )

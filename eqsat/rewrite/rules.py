@@ -22,11 +22,11 @@ class _Stated:
     """What every rule states.
 
     ``name`` is unique; ``equation`` is the first line of the docstring. ``sample`` draws a random instance of the left side for
-    the soundness test, see ``rules/README.md``. ``domain``: of the operators that the right side introduces; the rule only runs
-    where programs may use them. ``legalizes``: the operator that the rule spells out; it only runs where the target has no
-    kernel for that. ``outside``: a domain with operators that do better; the rule only runs where programs may not use them.
-    ``unverified``: registered without the check by random instantiation; reports say so. ``structure``: what users ask for that
-    the left side looks like; reports say why one is none.
+    the soundness test, see ``rules/README.md``. ``domain``: of the operators that the right side introduces, or the key of the
+    one that it introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule spells
+    out; it only runs where the target has no kernel for that. ``outside``: a domain with operators that do better; the rule
+    only runs where programs may not use them. ``unverified``: registered without the check by random instantiation; reports say
+    so. ``structure``: what users ask for that the left side looks like; reports say why one is none.
     """
 
     name: str

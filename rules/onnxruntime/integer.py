@@ -57,6 +57,10 @@ equation = Equations(
     functions=functions,
 )
 UNSIGNED = worthwhile("kernels for unsigned integers by bytes: a.dtype is uint8 and w.dtype in BYTES")
+COLUMNS = (
+    "one scale on the left: per_tensor(sa, za)",
+    "one scale, or one for each column: per_tensor(sw, zw) or w.rank == 2 and dw.attr('axis', 1) % 2 == 1",
+)
 FITS = "the sums fit into int32, and scaled into float32: sums_fit(a, za, w, zw, sa, sw)"
 
 
@@ -67,8 +71,7 @@ equation(
     UNSIGNED,
     varies("root"),
     *known_parameters("aw"),
-    "one scale on the left: per_tensor(sa, za)",
-    "one scale, or one for each column: per_tensor(sw, zw) or w.rank == 2 and dw.attr('axis', 1) % 2 == 1",
+    *COLUMNS,
     FITS,
     worthwhile("kernels for matrices: a.rank >= 2 and w.rank >= 2"),
 )
@@ -167,24 +170,65 @@ equation(
     "a bias for each column: lies_along(c, w)",
     sample=_with_summand,
 )
-equation(
-    "add_bias_to_accumulator",
-    quantized(f"{TO_FLOAT}(a, w, sa, sw, *za, *zw, c, **p)")
-    + """ == viewed(com.microsoft.QGemm(matrix(a), column(sa), scalar(za), w, column(sw), as_many(sw, zw, w),
-                                   Cast(Round(c / (sa * sw)), to=6), scalar(sy), scalar(zy)), root)""",
+QGEMM = "com.microsoft.QGemm"
+_AS_MATRIX = f"""viewed({QGEMM}(matrix(a), column(sa), scalar(za), w, column(sw), as_many(sw, zw, w),
+                                Cast(Round(c / (sa * sw)), to=6), scalar(sy), scalar(zy)), root)"""
+_REQUANTISED = (
     "unsigned bytes: a.dtype is uint8 and root.dtype is uint8",
     "a matrix of weights: w.rank == 2",
     constant("sa", "sw", "za", "zw", "c", "sy", "zy"),
     worthwhile("kernels without blocks, or another precision: unblocked(q.attributes)"),
     worthwhile("kernels for positive scales of float32: are_scales(sa, sw, sy)"),
     "one scale of the result: per_tensor(sy, zy)",
-    "as many zero points as scales: zw is None or zw.type.size == sw.type.size",
     "rounding the bias moves few elements: moves_few(c, sa, sw, sy)",
     "the sums fit into int32, and scaled into float32: sums_fit(a, za, w, zw, sa, sw, c)",
     worthwhile("rows of a matrix, or known extents: root.rank == 2 or root.type.is_static"),
+)
+equation(
+    "add_bias_to_accumulator",
+    quantized(f"{TO_FLOAT}(a, w, sa, sw, *za, *zw, c, **p)") + f" == {_AS_MATRIX}",
+    *_REQUANTISED,
+    "as many zero points as scales: zw is None or zw.type.size == sw.type.size",
     exactness=Exactness.LSB,
     quanta=1,
     sample=_with_bias,
+)
+
+
+def _layer(d: Sampler) -> dict[str, Any]:
+    """The same, dequantised: at times by scales of the rows of either operand, or with a bias that is not one of the columns."""
+    found = _with_bias(d)
+    rows, (inner, columns) = found["a"].shape[-2], found["w"].array.shape[-2:]
+    zeros = found.pop("zw", None)
+    found["dw"] = {"axis": found["w"].array.ndim - 1}
+    if d.chance(0.1) and found["w"].array.ndim == 2:
+        size = min(inner, columns)
+        found |= {"a": found["a"][..., :size], "w": fixed(found["w"].array[:size, :size]), "dw": {"axis": 0}}
+        scales = d.positive((size,))
+        found |= {"sw": fixed(scales), "c": fixed(np.rint(d.floats((size,)) * 1e3) * found["sa"].array * scales)}
+    elif d.chance(0.1):
+        found |= {"sa": fixed(d.powers_of_two((rows,))), "za": None, "da": {"axis": found["a"].ndim - 2}}
+    elif d.chance(0.1):
+        found["c"] = fixed(d.choose((found["c"].array[:1], found["c"].array[:1, None].repeat(rows, 0))))
+    if zeros is not None:
+        found["zw"] = fixed(np.full(found["sw"].array.shape, zeros.array.flat[0], zeros.array.dtype))
+    return found
+
+
+equation(
+    "multiply_and_add_bias_to_accumulator",
+    quantized(f"{dequantized('a')} @ {dequantized('w')} + c") + f" == {_AS_MATRIX}",
+    UNSIGNED,
+    varies("root"),
+    *known_parameters("aw"),
+    *COLUMNS,
+    "a bias for each column: lies_along(c, w)",
+    *_REQUANTISED,
+    exactness=Exactness.LSB,
+    quanta=1,
+    sample=_layer,
+    domain=QGEMM.replace(".Q", "::Q"),
+    outside="com.microsoft",
 )
 
 

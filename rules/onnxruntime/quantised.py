@@ -137,6 +137,7 @@ def quantise(op: str, *where: str, given: str = "", kept: str = "") -> None:
         worthwhile(f"kernels for bytes of one type: {' and '.join(f'is_byte({i}, root)' for i in operands)}"),
         *where,
         *[IN_ORDER] * (len(operands) == 2),
+        domain=f"com.microsoft::QLinear{op}",
     )
 
 
@@ -216,7 +217,7 @@ def single(m: Match) -> bool:
     exactness=Exactness.LSB,
     source=SOURCE,
     forms=[form(quantized(f"Concat({dequantized('a')}, {dequantized('b')}, **n)"), constant(*_SCALES, *_ZEROS))],
-    domain="com.microsoft",
+    domain="com.microsoft::QLinearConcat",
 )
 def quantise_concatenation(m: Match) -> Term:
     """``Q(Concat(D(a), D(b), ...)) == QLinearConcat(a, b, ...)``."""

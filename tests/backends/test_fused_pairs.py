@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 
 import eqsat
@@ -87,3 +91,51 @@ def test_a_softmax_that_the_original_has_between_pairs_is_faster_on_floats(optio
     graph = b.finish({"y": _paired(b, b.op("Softmax", x, axis=-1), 1 / 255)})
     program = eqsat.optimize(graph, numerics="exact", **options).program.graph
     assert program.operator_counts().get("Mul", 0) == apart
+
+
+def _made_at_extended(model: onnx.ModelProto, path: Path) -> Counter[str]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(path)
+    options.log_severity_level = 3
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return Counter(n.op_type for n in onnx.load(path).graph.node)
+
+
+def _bytes(b: GraphBuilder, value: Any, scale: float) -> Any:
+    """What is dequantised of bytes that ``value`` is quantised to, or of constant ones."""
+    zero = b.constant(np.array(0, value.dtype if isinstance(value, np.ndarray) else np.uint8))
+    parameters = b.constant(np.float32(scale)), zero
+    integers = b.constant(value) if isinstance(value, np.ndarray) else b.op("QuantizeLinear", value, *parameters)
+    return b.op("DequantizeLinear", integers, *parameters)
+
+
+def _layer(units: float) -> Graph:
+    """Two quantised layers with a sum with constant bytes between; their bias is a whole number of units of the sums, or not."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = _bytes(b, b.input("x", "float32", (2, 4, 16)), 0.02)
+    for scale in (0.25, 0.5):
+        weight = _bytes(b, rng.integers(-127, 128, (16, 16)).astype(np.int8), 0.01)
+        bias = b.constant((rng.integers(-500, 500, 16) * units).astype(np.float32))
+        x = _bytes(b, b.op("Add", b.op("MatMul", x, weight), bias), 0.02 if scale == 0.25 else 0.5)
+        if scale == 0.25:
+            x = _bytes(b, b.op("Add", x, _bytes(b, rng.integers(0, 256, 16).astype(np.uint8), 0.01)), 0.02)
+    return b.finish({"y": x})
+
+
+def test_plain_onnx_keeps_the_pairs_that_kernels_are_made_of(tmp_path: Path) -> None:
+    graph = _layer(0.02 * 0.01)
+    result = eqsat.optimize(graph, form="flat")
+    assert not any(node.domain for node in result.program.graph.nodes)
+    made = _made_at_extended(to_model(result.program.graph), tmp_path / "made.onnx")
+    assert made == {"QuantizeLinear": 1, "QGemm": 2, "QLinearAdd": 1, "DequantizeLinear": 1, "Reshape": made["Reshape"]}
+    kernels = [k.template for k in result.program.kernels if len(k.nodes) > 1]
+    assert sorted(kernels) == ["com.microsoft::QGemm", "com.microsoft::QGemm", "com.microsoft::QLinearAdd"]
+    assert result.report.kernels_after == 5
+
+
+def test_a_bias_of_no_whole_units_becomes_rows_in_plain_onnx() -> None:
+    counts = eqsat.optimize(_layer(0.00012345), form="flat").program.graph.operator_counts()
+    assert counts["QLinearMatMul"] == 2
+    assert "Gemm" not in counts

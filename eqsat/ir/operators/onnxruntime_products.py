@@ -9,8 +9,10 @@ from eqsat.errors import ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Kind
+from eqsat.ir.operator import Application, Kind
+from eqsat.ir.operators.dims import count
 from eqsat.ir.traits import Traits
+from eqsat.ir.types import Type
 
 GEMM = ("alpha", "beta", "transA", "transB")
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -128,30 +130,53 @@ def _dynamic_quantize_matmul(b: Any, attributes: Attributes, inputs: Sequence[st
 
 
 def _qgemm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    _check_parameters(b, [inputs[2], *inputs[7:]], [inputs[5]])
+    _check_parameters(b, [*inputs[1:3], *inputs[7:]], inputs[4:7])
     only_attributes("QGemm", attributes, "alpha", "transA", "transB")
     if attributes.get("alpha", 1.0) != 1.0:
         raise ShapeError("QGemm: attribute 'alpha' other than 1 is not covered by the definition")
     scale, zero = (b.type_of(inputs[i]).size for i in (4, 5))
     if None not in (scale, zero) and scale != zero:
         raise ShapeError(f"QGemm: {scale} scales, but {zero} zero points of input 3; the kernel wants as many")
-    a, w = inputs[0], inputs[3]
-    if attributes.get("transA", 0):
-        a = b.op("Transpose", a, perm=(1, 0))
-    if attributes.get("transB", 0):
-        w = b.op("Transpose", w, perm=(1, 0))
-    product = b.op("MatMulInteger", a, w, inputs[2], inputs[5])
-    if bias := _input(inputs, 6):
-        product = b.op("Add", product, bias)
-    value = _scaled(b, product, [inputs[1], inputs[4]], None)
-    if not _input(inputs, 7):
-        return [value]
-    return [b.op("QuantizeLinear", value, inputs[7], _input(inputs, 8))]
+    a, sa, za, w, sw, zw, bias, sy, zy = (*inputs, None, None, None)[:9]
+    sa, za, sw, zw, sy, zy = (_number(b, v) for v in (sa, za, sw, zw, sy, zy))
+    columns = {"axis": 1 - attributes.get("transB", 0)} if b.type_of(sw).shape else {}
+    product = b.op(
+        "Gemm",
+        b.op("DequantizeLinear", a, sa, za),
+        b.op("DequantizeLinear", w, sw, zw, **columns),
+        b.op("DequantizeLinear", bias, _unit(b, sa, sw), **({"axis": 0} if columns else {})) if bias else None,
+        **{k: v for k, v in attributes.items() if k != "alpha"},
+    )
+    return [b.op("QuantizeLinear", product, sy, zy) if sy else product]
 
 
-for _name, _parts, _traits in (
-    ("MatMulIntegerToFloat", _matmul_integer_to_float, Traits(differences=((0, 4), (1, 5)))),
-    ("DynamicQuantizeMatMul", _dynamic_quantize_matmul, Traits(differences=((1, 3),))),
-    ("QGemm", _qgemm, Traits(quantises=True, differences=((0, 2), (3, 5)))),
+def _number(b: Any, value: str | None) -> Any:
+    """A vector of one element as a number."""
+    found = b.type_of(value) if value else None
+    alone = found is not None and found.shape and found.size == 1
+    return b.op("Reshape", value, b.constant(np.zeros(0, np.int64))) if alone else value
+
+
+def _work_of_qgemm(app: Application, outputs: Sequence[Type]) -> float:
+    """Of the product, of what is done to each sum, and of the scales: no kernel dequantises what it multiplies."""
+    shape, scales = app.shape(3), app.tensor(4).size
+    inner = shape[-1 if app.attributes.get("transB", 0) else 0] if shape else 1
+    return (2.0 * (inner if isinstance(inner, int) else 1) + 6.0) * count(outputs[0]) + (scales or 1)
+
+
+def _unit(b: Any, left: str, right: str) -> str:
+    """The product of two scales, which a bias has."""
+    known = [b.constant_of(v) for v in (left, right)]
+    return b.op("Mul", left, right) if None in known else b.constant(known[0].numpy() * known[1].numpy())
+
+
+for _name, _parts, _facts in (
+    ("MatMulIntegerToFloat", _matmul_integer_to_float, {"traits": Traits(differences=((0, 4), (1, 5)))}),
+    ("DynamicQuantizeMatMul", _dynamic_quantize_matmul, {"traits": Traits(differences=((1, 3),))}),
+    (
+        "QGemm",
+        _qgemm,
+        {"traits": Traits(quantises=True, differences=((0, 2), (3, 5))), "flops": _work_of_qgemm},
+    ),
 ):
-    define_composite(f"com.microsoft::{_name}", _parts, Kind.ANCHOR, traits=_traits)
+    define_composite(f"com.microsoft::{_name}", _parts, Kind.ANCHOR, **dict[str, Any](_facts))
