@@ -220,7 +220,7 @@ def _draw_joined(d: Sampler) -> Instance:
     find=_of_joined,
     where=stated(
         "op x axis parts a r",
-        floating("x"),
+        single_or_half("x"),
         "along the axis that is reduced, and no other: axes_of(r, a, x) == (axis - x.rank,)",
         "all have one shape, with the extent 1 there: all(p.shape == parts[0].shape and p.shape[axis] == 1 for p in parts)",
         worthwhile("they are few, or one operator takes them all: takes(repeated_by(op), len(parts))"),

@@ -36,6 +36,16 @@ def test_values_that_are_stacked_and_reduced_are_combined(op: str, step: str) ->
     assert counts(optimized(b.finish({"y": y}), form="flat")) == {step: 2 if op == "ReduceProd" else 1}
 
 
+def test_doubles_are_not_combined_for_want_of_a_kernel() -> None:
+    """ONNX Runtime has Mean of float32 alone."""
+    b = eqsat.GraphBuilder()
+    first = b.constant([0], "int64")
+    values = [b.op("Unsqueeze", b.input(name, "float64", ("rows", 4)), first) for name in "abc"]
+    result = optimized(b.finish({"y": b.op("ReduceMean", b.op("Concat", *values, axis=0), first, keepdims=0)}))
+    assert "Mean" not in counts(result)
+    assert not result.report.left_out
+
+
 def test_many_factors_are_multiplied_at_once() -> None:
     """Rather than by a chain of products."""
     b = eqsat.GraphBuilder()
