@@ -34,6 +34,10 @@ class ShapeError(ModelError):
         self.extents = extents
 
 
+class UndefinedError(ModelError):
+    """The reference interpreter has no definition of an operator, whatever its operands."""
+
+
 class FeedError(EqsatError):
     """Inputs given to a program do not fit its signature."""
 

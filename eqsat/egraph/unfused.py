@@ -159,6 +159,10 @@ def _factors(egraph: EGraph, handle: int) -> dict[str, int]:
     return {} if product is None else {"data": children[product.data], "weights": children[product.weights]}
 
 
+def _has_constant_factor(egraph: EGraph, handle: int) -> bool:
+    return any(map(egraph.is_constant, _factors(egraph, handle).values()))
+
+
 def _is_dequantised(egraph: EGraph, cls: int) -> bool:
     return any(egraph.nodes[h].key == "DequantizeLinear" for h in egraph.members(cls))
 
@@ -217,20 +221,24 @@ def _advice(egraph: EGraph, concerned: frozenset[str]) -> str:
 
 def _reason_of(egraph: EGraph, softmax: int, told: Mapping[int, str]) -> str:
     """What was said of the nearest value that is made of a softmax; else what the first product of it is about. Empty where
-    there is none: probabilities that a classifier ends with are no attention."""
+    there is none, or none but with constants: probabilities that a classifier ends with are no attention, nor are those whose
+    mean is taken of numbers, as detectors find distances."""
     level, seen = [egraph.find(softmax)], {egraph.find(softmax)}
     readers: dict[str, int] = {}
     for _ in range(_DEPTH):
-        found = [told[c] for c in level if c in told]
+        found = [c for c in level if c in told]
         if found:
-            return found[0]
+            fixed = any(_has_constant_factor(egraph, h) for c in found for h in egraph.members(c))
+            return "" if fixed else told[found[0]]
         users = [(u, egraph.find(u)) for cls in level for u in egraph.uses(cls)]
         for user, _ in users:
             readers.setdefault(egraph.nodes[user].key, user)
         level = [c for u, c in users if c not in seen and (c in told or traits_of(egraph.nodes[u].key).product is None)]
         seen.update(level)
     if "MatMul" not in readers:
-        products = any(traits_of(key).product is not None for key in readers)
+        products = any(
+            traits_of(key).product is not None and not _has_constant_factor(egraph, h) for key, h in readers.items()
+        )
         return f"no product with values reads the softmax: only {', '.join(sorted(readers))}" if products else ""
     product = egraph.ref(readers["MatMul"])
     operands = map(egraph.ref, egraph.canonical_children(readers["MatMul"]))  # of that spelling, not of the oldest one

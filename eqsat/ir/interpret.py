@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, FeedError, ModelError
+from eqsat.errors import EqsatError, FeedError, ModelError, UndefinedError
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import definition_of, operator
 from eqsat.ir.types import DType, TensorType
@@ -18,7 +18,7 @@ def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
         label = f"{node.key} {node.name!r}" if node.name else node.key
         if operator(node.key) is not None:
             raise ModelError(f"{label}: its definition does not cover this node: {node.opaque}")
-        raise ModelError(f"{label}: the reference interpreter has no definition of this operator")
+        raise UndefinedError(f"{label}: the reference interpreter has no definition of this operator")
     return evaluate_operator(node.key, node.attributes, inputs, len(node.outputs))
 
 
@@ -30,7 +30,7 @@ def evaluate_operator(op: str, attributes: Attributes, inputs: Sequence[Any], ou
     """Outputs of an operator, named by its key, on numpy arrays."""
     definition = operator(op)
     if definition is None:
-        raise ModelError(f"{op}: the reference interpreter has no definition of this operator")
+        raise UndefinedError(f"{op}: the reference interpreter has no definition of this operator")
     with np.errstate(all="ignore"):
         results = definition.evaluate(attributes, inputs)
     return tuple(results)[: max(outputs, 1)]

@@ -91,7 +91,8 @@ class Traits:
     - ``vectors``: inputs that hold one number, or one for each slice of one axis (attribute ``axis`` or the channels).
     - ``spatial``: an element follows from elements of the same batch and channel (axes 0 and 1) of the first input.
     - ``reduces``: over the axes that input 1 names, all without it; ``keepdims`` keeps them with extent 1.
-    - ``folds``: a reduction that is one loop over what it reduces, and nothing after it.
+    - ``folds``: a reduction that is one loop over what it reduces, and nothing after it. ``repeats``: the operator that makes of
+      several values what the reduction makes of their elements; of a single element it makes that.
     - ``rows``: a normalisation: which elements depend on each other.
     - ``product``: a sum of products.
 
@@ -131,6 +132,7 @@ class Traits:
     spatial: bool = False
     reduces: bool = False
     folds: bool = False
+    repeats: str = ""
     rows: Rows | None = None
     product: Product | None = None
 

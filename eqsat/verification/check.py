@@ -18,7 +18,7 @@ from eqsat.verification.kernels import KernelCheck, KernelReport
 from eqsat.verification.levels import check_levels, levels_of
 from eqsat.verification.nested import misfit
 from eqsat.verification.original import Original, Source, runnable
-from eqsat.verification.reference import Reference
+from eqsat.verification.reference import PASSED_OVER, Reference
 from eqsat.verification.trials import (
     Feeds,
     Notify,
@@ -147,7 +147,9 @@ def _compare(
             trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=inputs.seed, in_interpreter=interpreted
         )
         chosen[0].values.clear()  # they may be many
-    reference = Reference(graph, run, trials, inputs.seed, full=full, as_read=_as_read(runner, trials))
+    by_kernels = check is not None and not kernels.failures
+    read = _as_read(runner, trials)
+    reference = Reference(graph, run, trials, inputs.seed, full=full, as_read=read, by_kernels=by_kernels)
     _compare_outputs(chosen, reference, counting(other.run, notify, len(trials)), exactness, report)
     _take(kernels, report)
     del runner, run, other  # and their sessions
@@ -222,6 +224,10 @@ def _compare_outputs(
                 report.failures.append(f"run {k + 1}: output {name!r}: {unlike}")
         judged = reference.judge(k, found, exactness)
         for name, judgement in judged.items():
+            if judgement.passed_over:
+                report.verdict = WITHIN
+                report.notes.append(PASSED_OVER.format(name))
+                continue
             report.record(name, judgement)
             if judgement.message and exactness is Exactness.LOSSY and not judgement.distance.misfit:
                 report.verdict = NOT_JUDGED
@@ -258,6 +264,6 @@ def _signature_mismatch(a: Graph, b: Graph) -> str:
 def _verdict(report: Verification) -> str:
     if report.failures:
         return FAILED
-    if report.verdict == NOT_JUDGED:
-        return NOT_JUDGED
+    if report.verdict != NOT_RUN:
+        return report.verdict
     return EQUAL if all(entry["max_abs_error"] == 0 for entry in report.outputs.values()) else WITHIN

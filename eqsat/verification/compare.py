@@ -49,12 +49,14 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a comparison came to. ``message`` is empty when the result is within its tolerance, else says how it is not."""
+    """What a comparison came to. ``message`` is empty when the result is within its tolerance, else says how it is not.
+    ``passed_over``: the same where nothing can be asked of the elements, so that the result is not refused for it."""
 
     distance: Distance
     tolerance: float
     message: str
     equal: bool
+    passed_over: str = ""
 
 
 _LARGER = 1.5
@@ -95,13 +97,17 @@ class Yardstick:
         self.whole = whole or self._elements.dtype.kind in "biu"
         self._large = None if self.whole else _outliers(self._elements)
         self._observed = [_Observed() for _ in range(1 if self._large is None else 2)]
+        self.reshaped = False
+        """Whether noise made another shape of it, as where boxes are kept by their scores: which elements there are is a matter
+        of roundings."""
         self._measured: tuple[Any, Distance, list[Distance]] = (None, Distance(), [])
 
     def observe(self, noisy: Any, clean: Any = None) -> None:
-        """Takes note of what a run with noise computed, and how far that is from ``clean``, by default the reference. One that
-        cannot be compared (another shape) is left out."""
+        """Takes note of what a run with noise computed, and how far that is from ``clean``, by default the reference. Of one that
+        cannot be compared (another shape) no more than that."""
         if clean is not None and misfit(self.reference, clean):
             return
+        self.reshaped |= bool(misfit(self.reference, noisy))
         for group, observed in zip(self._distances(noisy, clean), self._observed, strict=True):
             if not group.misfit:
                 observed.take(group)

@@ -76,9 +76,10 @@ def load_feeds(given: Mapping[str, Any] | str | Path, graph: Graph) -> dict[str,
 def _draw(
     random: np.random.Generator, dtype: DType, shape: tuple[int, ...], meaning: Meaning, deviation: float
 ) -> np.ndarray:
-    if dtype is DType.STRING:
-        return random.choice(np.array(["", "a", "text", "equality"], object), shape)
     role = meaning.role
+    if dtype is DType.STRING:
+        words = ("1", "2", "17") if role is Role.NUMERAL else ("", "a", "text", "equality")
+        return random.choice(np.array(words, object), shape)
     if role in (Role.MASK, Role.ADDITIVE_MASK):
         mask = _padding_mask(random, shape)
         values = mask if role is Role.MASK else np.where(mask > 0, 0.0, -10000.0)

@@ -28,7 +28,7 @@ from eqsat.verification.compare import Judgement, bytes_of
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.original import Source, open_file
 from eqsat.verification.pieces import session_of
-from eqsat.verification.reference import Reference
+from eqsat.verification.reference import PASSED_OVER, Reference
 from eqsat.verification.unsigned import saturates
 
 Open = Callable[[str], Session]
@@ -105,7 +105,10 @@ class LevelCheck:
         }
         if _refusals(judged):
             judged = self._judge_beside_the_original(level, found, judged)
-        worst = max(judged.values(), key=lambda j: j.distance.max_abs, default=None)
+        passed_over = {key for key, judgement in judged.items() if judgement.passed_over}
+        self.report.notes += [PASSED_OVER.format(name) for _, name in sorted(passed_over)]
+        compared = [judgement for key, judgement in judged.items() if key not in passed_over]
+        worst = max(compared, key=lambda j: j.distance.max_abs, default=None)
         if worst is not None:
             self.report.errors[level] = {"max_abs_error": worst.distance.max_abs, "tolerance": worst.tolerance}
         for (k, name), judgement in _refusals(judged).items():

@@ -23,6 +23,7 @@ class Role(Enum):
     COUNT = "count"  # a size, a bound of a slice, a number of steps: a small positive integer
     POSITIVE = "positive"  # goes to a root or a logarithm
     CODE = "code"  # a quantised value: the whole range of its dtype
+    NUMERAL = "numeral"  # text that is read as a number
     NUMBER = "number"
 
 
@@ -63,6 +64,8 @@ def _meaning_by_uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meani
     limits = [u.limit for u in uses if u.role is Role.INDEX and u.limit is not None]
     roles = {u.role for u in uses}
     lowered = name.lower()
+    if dtype is DType.STRING:
+        return Meaning(Role.NUMERAL if Role.NUMERAL in roles else Role.NUMBER)
     if dtype.is_float:
         if "mask" in lowered:
             return Meaning(Role.ADDITIVE_MASK if Role.ADDITIVE_MASK in roles else Role.MASK)
@@ -150,6 +153,8 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
     traits = traits_of(node.key)
     if i in traits.counts or (node.key == "Loop" and i == 0):
         return Meaning(Role.COUNT)
+    if node.key == "Cast" and graph.type_of(node.inputs[0]).dtype is DType.STRING:
+        return Meaning(Role.NUMERAL)
     if i in traits.indices:
         axis = node.attributes.get("axis", node.attributes.get("batch_dims", 0))
         extent = _extent(graph, node.inputs[0], int(axis), sizes)  # type: ignore[arg-type]

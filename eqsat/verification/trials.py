@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, ModelError
+from eqsat.errors import EqsatError, ModelError, UndefinedError
 from eqsat.ir.graph import Graph, bodies_of
 from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
@@ -109,6 +109,8 @@ class Trials:
             try:
                 trial = self._drawn(run if k else first, sizes)
                 (mute if trial.is_mute else found).append(trial)
+            except UndefinedError:  # at all other extents, too
+                raise
             except ModelError as error:
                 problem = problem if found else f"with {described(sizes)}: {error}" if sizes else error
             if len(found) == self.runs or len(mute) == _MUTE:

@@ -7,6 +7,7 @@
     Where(Not(p), a, b) == Where(p, b, a)                         choices                      `selection`
     Expand(x) + y == x + y                                        where ``y`` enlarges it      `broadcasting`
     ReduceSum(x) / n == ReduceMean(x)                             reductions in one form       `reductions`
+    ReduceSum(Concat(x, y)) == Sum(x, y)                          one element of each          `reductions`
     Identity(x) == x                                              operators that do nothing    `structure`
     Gather(t, f(x)) == Gather(u, Clip(x, a, b))                   where ``f`` stays the same   `integer_tables`
 

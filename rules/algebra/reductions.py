@@ -1,23 +1,26 @@
-"""Reductions in one form: the reduced axes kept, a mean as a mean."""
+"""Reductions in one form: the reduced axes kept, a mean as a mean; of single elements and of few values none."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial, reduce
 from typing import Any
 
 import ml_dtypes
 
 from eqsat.conditions import constant, every_element, floating, same_type, single_or_half, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import at_least
-from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Ref, for_each_operator
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, for_each_operator, group_rule
 from eqsat.rules.recognise.norms import axes_of
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import by_class, int64s
 from eqsat.rules.views.extents import repeated
+from eqsat.rules.views.parts import concats
 from eqsat.rules.views.transposes import reduces
-from eqsat.samples import Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def kept_shape(node: Ref, axes: Ref | None, x: Ref) -> tuple[Dim, ...]:
@@ -35,6 +38,11 @@ def count(node: Ref, axes: Ref | None, x: Ref) -> float:
 def keeps_some(x: Ref, many: Ref, axes: Iterable[int]) -> bool:
     """Whether nothing of ``x`` is left out where it is repeated along ``axes``."""
     return all(many.shape[i] == x.shape[i] or at_least(many.shape[i], 1) for i in axes)
+
+
+def without(x: Ref, axes: Iterable[int], node: Ref) -> Term:
+    """``x`` in the shape that a reduction ``node`` of axes with the extent 1 leaves."""
+    return x if node.attr("keepdims", 1) else apply("Squeeze", x, int64s(axes))
 
 
 def is_reciprocal(c: Ref, number: float) -> bool:
@@ -145,3 +153,85 @@ equation(
     exactness=Exactness.ROUNDING,
     source="ONNX operator specification",
 )
+
+
+def _repeats(op: Operator) -> bool:
+    """Whether a reduction applies one operator to one element after another."""
+    return bool(op.traits.repeats)
+
+
+def _single(d: Sampler) -> dict[str, Any]:
+    """Axes that mostly have the extent 1."""
+    x = d.array(d.shape(1, 4, ones=0.5))
+    ones = [i for i, n in enumerate(x.shape) if n == 1]
+    chosen = ones if ones and d.chance(0.8) else _axes(d, x.ndim)
+    return {"x": x, "a": fixed(chosen, "int64"), "r": {"keepdims": d.integer(0, 1)}}
+
+
+@for_each_operator(_repeats)
+def _of_single_elements(op: str) -> None:
+    equation(
+        f"drop_{op.lower()}_of_single_elements",
+        f"{op}(x, *a, **r) == without(x, axes_of(r, a, x), r)",
+        "the reduced axes have the extent 1: count(r, a, x) == 1",
+        source="ONNX reductions",
+        sample=_single,
+    )
+
+
+def repeated_by(op: str) -> str:
+    """The operator that a reduction repeats."""
+    return traits_of(op).repeats
+
+
+def takes(op: str, number: int) -> bool:
+    """Whether an operator takes so many values, or as many as make it no more than to join them and to reduce that."""
+    return traits_of(op).operands == VARIADIC or number <= _FEW
+
+
+_FEW = 3
+
+
+def _of_joined(view: GroupView) -> Iterator[Match]:
+    """Each reduction of values that are joined along one axis."""
+    joints = by_class(concats(view))
+    for op in operators_with(_repeats):
+        for r, (x, *a) in view.nodes(op):
+            for axis, parts in joints.get(x.handle, ()) if x is not None else ():
+                yield Match({"op": op, "r": r, "a": a[0] if a else None, "x": x, "axis": axis, "parts": parts}, r)
+
+
+def _draw_joined(d: Sampler) -> Instance:
+    """A reduction of values that are joined, mostly of one element each, mostly along that axis."""
+    drawing = Drawing()
+    shape = d.shape(1, 3, ones=0.2)
+    axis = d.integer(0, len(shape) - 1)
+    extents = [1 if d.chance(0.93) else 2 for _ in range(d.integer(1, 4))]
+    dtype = d.choose(("float32", "float32", "int64"))
+    values = [d.array((*shape[:axis], n, *shape[axis + 1 :]), dtype) for n in extents]
+    symbolic = d.subset({*shape} - {1, 2}, 0.3)
+    whole = drawing.op("Concat", *(drawing.value(v, symbolic) for v in values), axis=axis)
+    axes = [axis - len(shape) if d.chance() else axis] if d.chance(0.85) else _axes(d, len(shape))
+    op = d.choose(list(operators_with(_repeats)))
+    return drawing.finish(drawing.op(op, whole, axes, keepdims=d.integer(0, 1)))
+
+
+@group_rule(
+    find=_of_joined,
+    where=stated(
+        "op x axis parts a r",
+        single_or_half("x"),
+        "along the axis that is reduced, and no other: axes_of(r, a, x) == (axis - x.rank,)",
+        "all have one shape, with the extent 1 there: all(p.shape == parts[0].shape and p.shape[axis] == 1 for p in parts)",
+        worthwhile("they are few, or one operator takes them all: takes(repeated_by(op), len(parts))"),
+        functions=named(axes_of, takes, repeated_by),
+    ),
+    exactness=Exactness.ROUNDING,
+    source="ONNX reductions",
+    sample=_draw_joined,
+)
+def combine_values_instead_of_reducing(m: Match) -> Term:
+    """``ReduceSum(Concat(x, y, ...)) == Sum(x, y, ...)`` along an axis of which each of the values has one element."""
+    op = repeated_by(m.op)
+    values = [without(part, (m.axis - m.x.rank,), m.r) for part in m.parts]
+    return apply(op, *values) if traits_of(op).operands == VARIADIC else reduce(partial(apply, op), values)

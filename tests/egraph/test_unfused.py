@@ -83,6 +83,21 @@ def test_attention_that_the_file_may_not_have_is_said_to_be_withheld() -> None:
     assert not eqsat.optimize(graph, **FLAT, opset=23).report.missed
 
 
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+def test_means_of_numbers_are_no_attention(op: str) -> None:
+    """As detectors find distances: the numbers up to 8, each with a probability. ultralytics' have a Conv, PaddleDetection's a
+    MatMul."""
+    b, numbers = GraphBuilder(), np.arange(8, dtype=np.float32)
+    x = b.input("x", "float32", (1, 4, 8, 20))
+    if op == "MatMul":
+        p = b.op("Softmax", b.op("Transpose", x, perm=(0, 3, 1, 2)), axis=-1)
+        y = b.op("MatMul", p, b.constant(numbers))
+    else:
+        p = b.op("Softmax", b.op("Transpose", x, perm=(0, 2, 1, 3)), axis=1)
+        y = b.op("Conv", p, b.constant(numbers.reshape(1, 8, 1, 1)))
+    assert not eqsat.optimize(b.finish([y]), **FLAT).report.missed
+
+
 def test_roots_that_belong_to_no_norm_are_not_listed() -> None:
     assert not eqsat.optimize(_norm(own=False), verify=False).report.missed
     assert not eqsat.optimize(_norm(), verify=False).report.missed

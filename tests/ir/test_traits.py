@@ -212,7 +212,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "LayerNormalization": {"operands": 3},
     "Slice": {"permutes": True},
     "Gather": {"counts": (0,), "permutes": True},
-    "ReduceMean": {"folds": True, "keeps_whole": True, "exact": True},
+    "ReduceMean": {"folds": True, "repeats": "Sum", "keeps_whole": True, "exact": True},
     "ReduceL2": {"folds": True, "rising": True},
     "Relu": {"moves": True, "permutes": True},
     "MatMul": {"operands": 2, "spatial": True},

@@ -154,6 +154,17 @@ def _folds(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool
 
 
 @law
+def _repeats(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    """Of two elements: the operator of both; of one: that."""
+    plain = replace(instance, attributes={"keepdims": 0})
+    a, b = rng.normal(size=(2, 1))
+    step = replace(instance, op=traits.repeats, attributes={})
+    assert np.isclose(_evaluate(plain, [np.concatenate([a, b])]), _evaluate(step, [a, b]))
+    assert _evaluate(plain, [a]) == a
+    return True
+
+
+@law
 def _rows(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
     x = _first(instance)
     axis: Any = instance.attributes.get("axis", -1)

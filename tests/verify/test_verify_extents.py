@@ -24,7 +24,7 @@ from eqsat.ir.types import UNKNOWN
 from eqsat.verification import verify_program
 from eqsat.verification.extents import sized
 from eqsat.verification.feeds import random_feeds
-from eqsat.verification.pieces import session_of
+from eqsat.verification.pieces import run_in_interpreter, session_of
 from eqsat.verification.relations import relations_of
 from eqsat.verification.sizes import TRIAL_BYTES, Sizes
 from eqsat.verification.trials import Trial, Trials
@@ -415,3 +415,20 @@ def test_a_loop_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     found = eqsat.optimize(model).report.verification
     assert found["verdict"] == "not run"
     assert "did not end within 0.2 s" in found["notes"][-1]
+
+
+def test_an_operator_that_nothing_runs_is_not_tried_at_other_extents() -> None:
+    """As Erfc of tf2onnx, which ONNX has not."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("rows", 4))
+    (y,) = b.opaque("Unheard", b.op("Relu", x), types=[b.type_of(x)], domain="", reason="no definition of Unheard")
+    graph = b.finish({"y": y})
+    tried: list[Any] = []
+
+    def run(feeds: Any) -> dict[str, Any]:
+        tried.append(feeds)
+        return run_in_interpreter(graph, feeds)
+
+    with pytest.raises(ModelError, match=r"^Unheard: the reference interpreter has no definition of this operator$"):
+        Trials(graph, 2, 0).run(run, run)
+    assert len(tried) == 1

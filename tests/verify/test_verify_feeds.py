@@ -247,3 +247,22 @@ def test_outputs_in_bfloat16_may_be_written_to() -> None:
     graph = b.finish({"y": b.op("Identity", b.input("x", "bfloat16", (4,)))})
     found = session_of(graph).run({"x": np.ones(4, graph.type_of("x").dtype.numpy)})["y"]
     assert found.flags.writeable
+
+
+def test_text_that_is_read_as_numbers_is_that_of_numbers() -> None:
+    words, numerals, z = (
+        helper.make_tensor_value_info(n, TensorProto.STRING, [40]) for n in ("words", "numerals", "z")
+    )
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 5])
+    shape = numpy_helper.from_array(np.array([8, 5]), "shape")
+    nodes = [
+        helper.make_node("Reshape", ["numerals", "shape"], ["r"]),
+        helper.make_node("Cast", ["r"], ["y"], to=TensorProto.FLOAT),
+        helper.make_node("Identity", ["words"], ["z"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [words, numerals], [y, z], [shape])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = random_feeds(load_onnx(model), 0)
+    assert all(text.isdigit() for text in feeds["numerals"])
+    assert not any(text.isdigit() for text in feeds["words"])
+    assert eqsat.optimize(model, form="flat").report.to_dict()["verification"]["verdict"] == "equal"

@@ -351,3 +351,37 @@ def test_few_elements_that_move_of_very_many_may_be_some_more() -> None:
     yardstick.observe(noisy)
     assert not yardstick.judge(found).message
     assert yardstick.judge(wrong).message
+
+
+def _kept(by_one_factor: bool = False) -> Graph:
+    """Which elements are larger for having been multiplied by 3 and by a third: what roundings say, and how many do."""
+    b = GraphBuilder()
+    w = b.constant(np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32))
+    y = b.op("MatMul", b.input("x", "float32", (16, 8)), w)
+    factors = [1.0] if by_one_factor else [3.0, 1 / 3]
+    z = y
+    for factor in factors:
+        z = b.op("Mul", z, b.constant(np.float32(factor)))
+    return b.finish({"kept": b.op("NonZero", b.op("Greater", b.op("Sub", z, y), b.constant(np.float32(0))))})
+
+
+def test_an_output_whose_shape_is_a_matter_of_roundings_is_passed_over() -> None:
+    """As the boxes of a detector are, which are kept by their scores. Its kernels agree."""
+    result = eqsat.optimize(_kept(), form="flat")
+    assert not result.report.left_out
+    found = result.report.to_dict()["verification"]
+    assert found["verdict"] == "within tolerance"
+    assert found["notes"] == [
+        "output 'kept' was not compared: roundings of the original change its shape; the kernels were, one by one"
+    ]
+
+
+def test_an_output_of_another_shape_is_wrong_where_a_kernel_is() -> None:
+    graph = _kept()
+    wrong = Edit(graph).change_constant(nodes_of(graph, "Mul")[0], lambda a: a * 1.01).program()
+    assert verify_program(graph, wrong).verdict == "failed"
+
+
+def test_an_output_of_another_shape_is_wrong_where_no_kernels_are_known(tmp_path: Path) -> None:
+    found = verify_models(saved(_kept(), tmp_path / "a.onnx"), saved(_kept(by_one_factor=True), tmp_path / "b.onnx"))
+    assert found.verdict == "failed"
