@@ -159,6 +159,12 @@ def _factors(egraph: EGraph, handle: int) -> dict[str, int]:
     return {} if product is None else {"data": children[product.data], "weights": children[product.weights]}
 
 
+def _looks_up(egraph: EGraph, handle: int, cls: int) -> bool:
+    """Whether a class is no more to an operator than places: of experts, which a router chooses."""
+    indices = traits_of(egraph.nodes[handle].key).indices
+    return bool(indices) and all(i in indices for i, c in enumerate(egraph.canonical_children(handle)) if c == cls)
+
+
 def _has_constant_factor(egraph: EGraph, handle: int) -> bool:
     return any(map(egraph.is_constant, _factors(egraph, handle).values()))
 
@@ -230,7 +236,7 @@ def _reason_of(egraph: EGraph, softmax: int, told: Mapping[int, str]) -> str:
         if found:
             fixed = any(_has_constant_factor(egraph, h) for c in found for h in egraph.members(c))
             return "" if fixed else told[found[0]]
-        users = [(u, egraph.find(u)) for cls in level for u in egraph.uses(cls)]
+        users = [(u, egraph.find(u)) for cls in level for u in egraph.uses(cls) if not _looks_up(egraph, u, cls)]
         for user, _ in users:
             readers.setdefault(egraph.nodes[user].key, user)
         level = [c for u, c in users if c not in seen and (c in told or traits_of(egraph.nodes[u].key).product is None)]

@@ -92,7 +92,7 @@ class Traits:
     - ``spatial``: an element follows from elements of the same batch and channel (axes 0 and 1) of the first input.
     - ``reduces``: over the axes that input 1 names, all without it; ``keepdims`` keeps them with extent 1.
     - ``folds``: a reduction that is one loop over what it reduces, and nothing after it. ``repeats``: the operator that makes of
-      several values what the reduction makes of their elements; of a single element it makes that.
+      any number of values what the reduction makes of their elements; of a single element it makes that.
     - ``rows``: a normalisation: which elements depend on each other.
     - ``product``: a sum of products.
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from functools import partial, reduce
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +11,6 @@ from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import at_least
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import Dim
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, for_each_operator, group_rule
 from eqsat.rules.recognise.norms import axes_of
@@ -156,7 +154,7 @@ equation(
 
 
 def _repeats(op: Operator) -> bool:
-    """Whether a reduction applies one operator to one element after another."""
+    """Whether an operator makes of several values what a reduction makes of their elements."""
     return bool(op.traits.repeats)
 
 
@@ -177,19 +175,6 @@ def _of_single_elements(op: str) -> None:
         source="ONNX reductions",
         sample=_single,
     )
-
-
-def repeated_by(op: str) -> str:
-    """The operator that a reduction repeats."""
-    return traits_of(op).repeats
-
-
-def takes(op: str, number: int) -> bool:
-    """Whether an operator takes so many values, or as many as make it no more than to join them and to reduce that."""
-    return traits_of(op).operands == VARIADIC or number <= _FEW
-
-
-_FEW = 3
 
 
 def _of_joined(view: GroupView) -> Iterator[Match]:
@@ -223,8 +208,7 @@ def _draw_joined(d: Sampler) -> Instance:
         single_or_half("x"),
         "along the axis that is reduced, and no other: axes_of(r, a, x) == (axis - x.rank,)",
         "all have one shape, with the extent 1 there: all(p.shape == parts[0].shape and p.shape[axis] == 1 for p in parts)",
-        worthwhile("they are few, or one operator takes them all: takes(repeated_by(op), len(parts))"),
-        functions=named(axes_of, takes, repeated_by),
+        functions=named(axes_of),
     ),
     exactness=Exactness.ROUNDING,
     source="ONNX reductions",
@@ -232,6 +216,4 @@ def _draw_joined(d: Sampler) -> Instance:
 )
 def combine_values_instead_of_reducing(m: Match) -> Term:
     """``ReduceSum(Concat(x, y, ...)) == Sum(x, y, ...)`` along an axis of which each of the values has one element."""
-    op = repeated_by(m.op)
-    values = [without(part, (m.axis - m.x.rank,), m.r) for part in m.parts]
-    return apply(op, *values) if traits_of(op).operands == VARIADIC else reduce(partial(apply, op), values)
+    return apply(traits_of(m.op).repeats, *(without(part, (m.axis - m.x.rank,), m.r) for part in m.parts))

@@ -96,7 +96,7 @@ _define(
     "ReduceSum", lambda x, axes: x.sum(axis=axes, dtype=x.dtype), folds=True, repeats="Sum", keeps_whole=True, **_SUM
 )
 _define("ReduceMean", _mean, repeats="Mean", **_SUM)
-_define("ReduceProd", lambda x, axes: x.prod(axis=axes, dtype=x.dtype), folds=True, repeats="Mul", keeps_whole=True)
+_define("ReduceProd", lambda x, axes: x.prod(axis=axes, dtype=x.dtype), folds=True, keeps_whole=True)
 _define("ReduceMax", _extremum(np.max, lowest=False), bit_exact=True, repeats="Max", **_LARGEST)
 _define("ReduceMin", _extremum(np.min, lowest=True), bit_exact=True, repeats="Min", **_LARGEST)
 _define(
