@@ -19,6 +19,7 @@ from eqsat.backends.onnxruntime_kernels import without_kernels
 from eqsat.backends.torch_tensors import to_array
 from eqsat.dynamo.captured import Captured, KernelError, NodeError, UnsupportedError, origin, pairs
 from eqsat.dynamo.export import export_captured
+from eqsat.dynamo.extents import require
 from eqsat.dynamo.running import in_onnxruntime, in_torch
 from eqsat.errors import ModelError, OptionError, choices
 from eqsat.exactness import Exactness
@@ -163,13 +164,17 @@ def _exported(captured: Captured, inputs: tuple[Any, Any, Any], settings: Settin
     with tracing(None):  # this is no part of what Dynamo traces
         in_pytorch = settings.runtime_on(captured.device) != "onnxruntime"
         program = export_captured(captured, *inputs, symbolic=symbolic, unseen_is_zero=not in_pytorch)
+        model = None
         if in_pytorch:
             with suppress(ModelError):
-                return as_onnx(program, opset=OPSET_OF_ATTENTION)
+                model = as_onnx(program, opset=OPSET_OF_ATTENTION)
         try:
-            return as_onnx(program)
+            model = model or as_onnx(program)
         except OperatorError as error:
             raise NodeError(str(error), origin(error.node)) from error
+        if symbolic:
+            require(captured.symbols, program)
+        return model
 
 
 def _function(
