@@ -33,8 +33,8 @@ def tell_of_extents(symbols: Symbols, tensors: Sequence[Tensor]) -> None:
 
 
 def require(symbols: Symbols, exported: ExportedProgram) -> None:
-    """Adds to Dynamo's guards, as backends do, what torch took for granted of extents when it exported a graph and spelled out its
-    operators. Raises `ModelError` where the guards are made already and do not imply it."""
+    """Adds to Dynamo's guards, as backends do, what torch took for granted of extents when it exported a graph and spelled out
+    its operators. Raises `ModelError` where the guards are made already and do not imply it."""
     inputs = exported.graph_signature.user_inputs
     values = [n.meta["val"] for n in exported.graph.find_nodes(op="placeholder") if n.name in inputs]
     pairs = [(v.shape[axis], e) for v, found in zip(values, symbols, strict=True) for axis, e in found.items()]
