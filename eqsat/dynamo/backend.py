@@ -21,7 +21,6 @@ from eqsat.dynamo.captured import (
     refuse_training,
     with_tensors_as_inputs,
 )
-from eqsat.dynamo.export import SizeError
 from eqsat.dynamo.pieces import Pieces, count_apart, cut
 from eqsat.dynamo.program import Settings, compile_captured
 from eqsat.errors import EqsatError, OptionError
@@ -36,10 +35,6 @@ _first: Callable[[memoryview], Any] = itemgetter(0)
 
 MOST_SIZES = 8
 """Programs for single sizes, where one for all sizes cannot be exported."""
-
-LEAST_EXTENTS = (3, 5, 9, 17, 33)
-"""From where on one program for all sizes is tried where the smallest have to have their own: those of which strides, windows or
-levels of an image leave one place."""
 
 MOST_WEIGHTS = 64
 """Sets of weights that a graph is compiled for: modules of the same code share one."""
@@ -259,9 +254,9 @@ class _Runner:
     def compile(self, inputs: Sequence[Any]) -> Run:
         """The program for these inputs. Raises what `compile_captured` does."""
         self._generalise(inputs)
-        if self._serves_all(inputs):
+        if self._symbolic:
             try:
-                return self._keep(inputs, self._for_all(inputs))
+                return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=True))
             except OptionError:
                 raise
             except Exception:  # the same may work for each size
@@ -275,22 +270,6 @@ class _Runner:
                 raise
         self._captured = self._captured.with_floats_fixed(self._captured.floats)
         return self.compile(inputs)
-
-    def _for_all(self, inputs: Sequence[Any]) -> Run:
-        """One program for all sizes or, where that cannot be had, from some size on."""
-        for least in LEAST_EXTENTS:
-            try:
-                return compile_captured(self._captured, inputs, self._settings, symbolic=True)
-            except SizeError as error:
-                larger = self._captured.with_least(error.symbols, least)
-                if larger.limits == self._captured.limits:
-                    raise
-                self._captured = larger
-        return compile_captured(self._captured, inputs, self._settings, symbolic=True)
-
-    def _serves_all(self, inputs: Sequence[Any]) -> bool:
-        """Whether a program for all sizes would serve these."""
-        return self._symbolic and all(inputs[i].shape[axis] >= least for i, axis, least in self._captured.limits)
 
     def _generalise(self, inputs: Sequence[Any]) -> None:
         """Numbers that a module holds, as that of a norm beside zero, are constants until one of them changes. With
@@ -334,7 +313,7 @@ class _Runner:
 
     def _sizes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         fixed = tuple(self._captured.number(inputs, i) for i in self._captured.fixed)
-        return fixed if self._serves_all(inputs) else fixed + tuple(inputs[i].shape for i in self._captured.tensors)
+        return fixed if self._symbolic else fixed + tuple(inputs[i].shape for i in self._captured.tensors)
 
     def _read_state_from_inputs(self, inputs: Sequence[Any]) -> None:
         """Buffers that change alone, as the length of a cache does, are inputs from then on. Where parameters change, too, other

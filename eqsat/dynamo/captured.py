@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -63,8 +62,7 @@ class Captured:
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
     ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
     each of these is a view; ``returned``: how many of the outputs are returned, the others being what some of those are views of.
-    ``device``: where all its tensors are. ``least``: for some symbols the smallest value that a program for all sizes has
-    to serve, or that of the first call where that is smaller.
+    ``device``: where all its tensors are.
     """
 
     module: fx.GraphModule
@@ -82,25 +80,6 @@ class Captured:
     floats: tuple[int, ...] = ()
     attributes: tuple[int, ...] = ()
     returned: int | None = None
-    least: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    @cached_property
-    def limits(self) -> tuple[tuple[int, int, int], ...]:
-        """Inputs, axes and the smallest extents along them of a program for all sizes, where it is not for all that Dynamo's
-        guards let through."""
-        if not self.least:
-            return ()
-        given = zip(self.tensors, self.symbols, strict=True)
-        limits = ((i, axis, self.least_of(extent)) for i, found in given for axis, extent in found.items())
-        return tuple(limit for limit in limits if limit[2])
-
-    def least_of(self, extent: SymInt) -> int:
-        """The smallest value of an extent that a program for all sizes has to serve, 0 if it is all that Dynamo lets through."""
-        return min(self.least.get(str(extent.node.expr), 0), int(extent.node.hint))
-
-    def with_least(self, symbols: Iterable[str], least: int) -> Captured:
-        """With no extent by these symbols below ``least`` for a program for all sizes to serve."""
-        return replace(self, least={**self.least, **dict.fromkeys(symbols, least)})
 
     def in_pytorch(self, *inputs: Any) -> Any:
         """What Dynamo's graph returns, computed by PyTorch."""

@@ -1,6 +1,5 @@
 """A captured graph as an exported program, its weights bound as constants."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,22 +9,10 @@ from torch.fx.experimental import _config as tracing_options  # pyright: ignore[
 from torch.fx.traceback import preserve_node_meta
 
 from eqsat.dynamo.captured import Captured, NodeError, Number, UnsupportedError, origin, pairs
+from eqsat.dynamo.extents import tell_of_extents
 from eqsat.dynamo.spelling import Spelling
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.torch_export import exporting
-
-
-class SizeError(ModelError):
-    """What torch cannot export for all sizes because the smallest are special, as one is that broadcasts; ``symbols``: of which
-    extents."""
-
-    def __init__(self, message: str, symbols: Sequence[str]) -> None:
-        super().__init__(message)
-        self.symbols = symbols
-
-
-_SPECIAL = re.compile(r"Not all values of (\w+) = .* satisfy the generated guard .* (?:!=|>|>=) \d")
-"""What torch says of extents whose smallest sizes are."""
 
 
 class _Tracked(torch.fx.Interpreter):
@@ -52,6 +39,8 @@ class _Bound(torch.nn.Module):
         numbers: Mapping[int, float],
         complex_inputs: Sequence[int],
         mode: Spelling,
+        *,
+        symbolic: bool,
     ) -> None:
         super().__init__()
         self.mode = mode
@@ -60,11 +49,14 @@ class _Bound(torch.nn.Module):
         self.run = _Tracked(self.graph)
         self.numbers = {i: Number(n) if isinstance(n, float) else n for i, n in numbers.items()}
         self.complex_inputs = complex_inputs
+        self.symbolic = symbolic
         self.kept = [captured.outputs.index(n) for n in captured.computed]
         for i, weight in zip(captured.weights, weights, strict=True):
             self.register_buffer(f"weight_{i}", pairs(weight.detach()))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        if self.symbolic:
+            tell_of_extents(self.captured.symbols, tensors)
         given: dict[int, Any] = dict(zip(self.captured.tensors, tensors, strict=True))
         given |= {i: given[i].clone() for i in self.captured.written}
         given |= {i: getattr(self, f"weight_{i}") for i in self.captured.weights}
@@ -86,26 +78,19 @@ def export_captured(
     unseen_is_zero: bool = False,
 ) -> torch.export.ExportedProgram:
     """The graph with ``weights`` and ``numbers`` as constants, for the sizes of ``tensors`` or, ``symbolic``, for all that
-    Dynamo's guards, and ``captured.least``, let through. ``unseen_is_zero``: see `Spelling`.
+    Dynamo's guards let through (see `require`). ``unseen_is_zero``: see `Spelling`.
 
-    Raises `ModelError` where torch cannot export it, its subclass `SizeError` where it might without the smallest sizes,
-    `UnsupportedError` where the program would not do all that the graph does, its subclass `NodeError` where one of its nodes is
-    in the way, `OptionError` where it drops out at random, as in training.
+    Raises `ModelError` where torch cannot export it, `UnsupportedError` where the program would not do all that the graph does,
+    its subclass `NodeError` where one of its nodes is in the way, `OptionError` where it drops out at random, as in training.
     """
     mode = Spelling()
     mode.unseen_is_zero = unseen_is_zero
     bound = zip((*captured.weights, *captured.tensors), (*weights, *tensors), strict=True)
-    module = _Bound(captured, weights, numbers, [i for i, t in bound if t.is_complex()], mode)
-    shapes = (
-        (tuple({k: _dimension(e, captured.least_of(e)) for k, e in found.items()} for found in captured.symbols),)
-        if symbolic
-        else None
-    )
+    complex_inputs = [i for i, t in bound if t.is_complex()]
+    module = _Bound(captured, weights, numbers, complex_inputs, mode, symbolic=symbolic)
     try:
-        exported, functional = _traced(module, tensors, shapes)
+        exported, functional = _traced(module, tensors)
     except ModelError as error:
-        if symbolic and (special := _SPECIAL.findall(str(error.__cause__))):
-            raise SizeError(str(error), special) from error
         raise error if module.run.failed is None else NodeError(str(error), module.run.failed) from error
     signature = functional.graph_signature
     written = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
@@ -120,15 +105,16 @@ def export_captured(
 
 
 def _traced(
-    module: _Bound, tensors: Sequence[Tensor], shapes: Any
+    module: _Bound, tensors: Sequence[Tensor]
 ) -> tuple[torch.export.ExportedProgram, torch.export.ExportedProgram]:
     """The module as it is exported, and as a functional program: only that says what it writes to."""
     with torch.no_grad(), exporting("captured by Dynamo"):
         # Torch marks tensors that its own graphs return, and extents that are marked are symbols, whatever is asked for.
         unmarked = tuple(pairs(t.detach()) for t in tensors)
-        # Else the exporter takes the stride of merged axes for a minimum, which it cannot prove to be what it is (2.13).
-        with tracing_options.patch(backed_size_oblivious=shapes is not None):
-            exported = torch.export.export(module, unmarked, dynamic_shapes=shapes, strict=False)
+        # Else the exporter takes the stride of merged axes for a minimum, which it cannot prove to be what it is (2.13), and
+        # extents that happen to be equal for the same.
+        with tracing_options.patch(backed_size_oblivious=module.symbolic, use_duck_shape=False):
+            exported = torch.export.export(module, unmarked, dynamic_shapes=_shapes(module), strict=False)
         if torch.is_autocast_enabled(torch.device(module.captured.device).type):
             exported = exported.run_decompositions(
                 {}
@@ -147,18 +133,9 @@ def _name_product_of_bytes(node: torch.fx.Node) -> None:
         node.target, node.args = torch.ops.aten._int_mm.default, tuple(operands)
 
 
-def _dimension(extent: torch.SymInt, least: int) -> Any:
-    """A symbolic extent as a named dimension, which holds for all sizes that Dynamo lets through from ``least`` on, or else the
-    export fails."""
-    from torch.export import Dim
-
-    expression = extent.node.expr
-    if not expression.is_Symbol:
-        raise ModelError(f"extent {expression} is no symbol")
-    bounds = extent.node.shape_env.bound_sympy(expression)
-    limits = {k: int(v) for k, v in (("min", bounds.lower), ("max", bounds.upper)) if v.is_Integer}
-    limits["min"] = max(limits.get("min", 0), least)
-    return Dim(str(expression), **limits)
+def _shapes(module: _Bound) -> Any:
+    axes = (dict.fromkeys(found, torch.export.Dim.AUTO) for found in module.captured.symbols)
+    return (tuple(axes),) if module.symbolic else None
 
 
 def _writes(exported: torch.export.ExportedProgram) -> bool:

@@ -19,6 +19,7 @@ from eqsat.backends.onnxruntime_kernels import without_kernels
 from eqsat.backends.torch_tensors import to_array
 from eqsat.dynamo.captured import Captured, KernelError, NodeError, UnsupportedError, origin, pairs
 from eqsat.dynamo.export import export_captured
+from eqsat.dynamo.extents import require
 from eqsat.dynamo.running import in_onnxruntime, in_torch
 from eqsat.errors import ModelError, OptionError, choices
 from eqsat.exactness import Exactness
@@ -163,15 +164,19 @@ def _exported(captured: Captured, inputs: tuple[Any, Any, Any], settings: Settin
     in the way."""
     export = partial(export_captured, captured, *inputs, symbolic=symbolic)
     with tracing(None):  # this is no part of what Dynamo traces
-        if settings.runtime_on(captured.device) != "onnxruntime":
-            program = export(unseen_is_zero=False)
+        in_pytorch = settings.runtime_on(captured.device) != "onnxruntime"
+        program, model = export(unseen_is_zero=not in_pytorch), None
+        if in_pytorch:
             with suppress(ModelError):
-                return as_onnx(program, opset=OPSET_OF_ATTENTION)
-        program = export(unseen_is_zero=True)
+                model = as_onnx(program, opset=OPSET_OF_ATTENTION)
+            program = program if model else export(unseen_is_zero=True)
         try:
-            return as_onnx(program)
+            model = model or as_onnx(program)
         except OperatorError as error:
             raise NodeError(str(error), origin(error.node)) from error
+        if symbolic:
+            require(captured.symbols, program)
+        return model
 
 
 def _function(

@@ -30,6 +30,8 @@ class Spelling(torch.overrides.TorchFunctionMode):
         if func in _OF_COMPLEX and args and isinstance(args[0], Tensor) and args[0].is_complex():
             pairs = _OF_COMPLEX[func](torch.view_as_real(args[0]), *args[1:], **given)
             return torch.view_as_complex(pairs)
+        if func is F.scaled_dot_product_attention and len(args) > 2 and args[0].ndim == 3:
+            return self.__torch_function__(func, types, *_with_heads(*args, **given)).squeeze(1)
         found: Any = func(*args, **given)
         if self.unseen_is_zero and func is F.scaled_dot_product_attention:
             mask = given.get("attn_mask", args[3] if len(args) > 3 else None)
@@ -76,6 +78,14 @@ def _along_axis(function: Any, x: Tensor, *given: Any) -> tuple[Any, Any] | None
     counted = [torch.arange(extent, device=x.device) for extent in x.shape[: axis[0] % x.ndim]] + [index]
     shapes = [[-1 if i == k else 1 for i in range(len(counted))] for k in range(len(counted))]
     return tuple(place.reshape(shape) for place, shape in zip(counted, shapes, strict=True)), values
+
+
+def _with_heads(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *others: Any, **named: Any
+) -> tuple[Any, Any]:
+    """Arguments of attention without an axis of heads, which the exporter wants, with one of 1."""
+    mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.ndim == 3 else attn_mask
+    return (*(x.unsqueeze(1) for x in (query, key, value)), mask, *others), named
 
 
 def _attention(

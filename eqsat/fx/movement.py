@@ -1,5 +1,6 @@
 """Views and copies of torch: where elements go, and tensors made of extents."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -176,14 +177,30 @@ def _pad(site: Site) -> Any:
         return site.call(F.pad, x, widths, value=site.number(2, 0))
     for axis, d in enumerate(site.type(0).shape or ()):
         pair = widths[2 * (rank - 1 - axis) :][:2]
-        if not isinstance(d, int) or not all(isinstance(n, int) for n in pair):
-            raise Unwritten(f"{mode} of an extent that is not known")
-        if not any(pair):
+        known = all(isinstance(n, int) for n in pair)
+        if known and not any(pair):
             continue
-        kept = np.arange(d)[max(-pair[0], 0) : d - max(-pair[1], 0)]
-        picked = np.pad(kept, (max(pair[0], 0), max(pair[1], 0)), mode)
-        x = site.call(torch.index_select, x, axis, site.constant(picked))
+        if known and isinstance(d, int):
+            kept = np.arange(d)[max(-pair[0], 0) : d - max(-pair[1], 0)]
+            picked = site.constant(np.pad(kept, (max(pair[0], 0), max(pair[1], 0)), mode))
+        elif known and min(pair) >= 0:
+            picked = _border_places(site, x.size(axis), pair, mode)
+        else:
+            raise Unwritten(f"{mode} by widths that are negative or not known")
+        x = site.call(torch.index_select, x, axis, picked)
     return x
+
+
+def _border_places(site: Site, extent: Any, widths: Sequence[int], mode: str) -> Any:
+    """Which elements along an axis are in front of, in and behind it, where its extent is not known."""
+    last = extent - 1
+    places = site.call(torch.arange, -widths[0], extent + widths[1], device=site.scope.device())
+    if mode == "edge":
+        return site.call(torch.clamp, places, 0, last)
+    if mode == "wrap":
+        return site.call(torch.remainder, places, extent)
+    period = site.call(torch.sym_max, 2 * last, 1)
+    return last - (site.call(torch.remainder, places, period) - last).abs()
 
 
 @writes("DepthToSpace", "SpaceToDepth")
@@ -202,7 +219,8 @@ def _blocks(site: Site) -> Any:
 
 @writes("Trilu")
 def _trilu(site: Site) -> Any:
-    return site.call(torch.triu if site.attr("upper") else torch.tril, site.operands[0], site.number(1, 0))
+    diagonal = site.dims(1)[0] if site.has(1) else 0
+    return site.call(torch.triu if site.attr("upper") else torch.tril, site.operands[0], diagonal)
 
 
 # --- tensors made of extents
@@ -235,17 +253,30 @@ def _constant_of_shape(site: Site) -> Any:
     return site.call(torch.full, site.dims(0) if shape is None else shape, value, **site.like())
 
 
+@writes("EyeLike")
+def _eye_like(site: Site) -> Any:
+    rows, columns = (
+        site.call(torch.arange, site.operands[0].size(axis), device=site.scope.device()) for axis in range(2)
+    )
+    return (rows.unsqueeze(1) + site.attr("k") == columns).to(site.dtype)
+
+
 @writes("Range")
 def _range(site: Site) -> Any:
     """As many steps as the type says, or from the start to the limit: torch fails where that lies before the start."""
     whole, count = site.result.dtype.is_integer, site.shape()
-    start, limit, step = (site.dims(i)[0] if whole else site.number(i) for i in range(3))
+    start, limit, step = (site.dims(i)[0] if whole else _read(site, i) for i in range(3))
     if not isinstance(step, int | float):
         raise Unwritten("its step is computed")
     if count is not None and whole:
         limit = start + count[0] * step
     elif count is not None:
-        limit = start + (count[0] - 0.5) * step if count[0] else start
+        limit = start + site.call(torch.sym_max, count[0] - 0.5, 0) * step
     else:
         limit = site.call(torch.sym_max if step > 0 else torch.sym_min, start, limit)
     return site.call(torch.arange, start, limit, step, **site.like())
+
+
+def _read(site: Site, index: int) -> Any:
+    """A number, read off its tensor when the module runs if it is computed."""
+    return site.number(index) if site.value(index) is not None else site.operands[index].reshape(()).item()

@@ -1,6 +1,7 @@
 """Convolutions and pools of torch, and resizing."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 
 from eqsat.fx.site import Site, Unwritten, writes
 from eqsat.ir.operators.windows import Window
+from eqsat.ir.types import Dim
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -147,25 +149,47 @@ def _global_pool(site: Site) -> Any:
 
 @writes("Resize")
 def _resize(site: Site) -> Any:
-    """By torch's interpolation, where that places the samples alike: whole factors for the nearest, sizes as they come."""
+    """By torch's interpolation, where that places the samples alike."""
     before, after, scales = site.type(0).shape or (), site.result.shape or (), site.value(2)
     mode, place, nearest = (site.attr(n) for n in ("mode", "coordinate_transformation_mode", "nearest_mode"))
-    known = all(isinstance(d, int) for d in (*before[2:], *after[2:]))
-    if scales is None and known and before[:2] == after[:2]:
-        factors: list[float] = [b / a for a, b in zip(before[2:], after[2:], strict=True)]  # type: ignore[operator]
-    elif scales is not None and scales.size == len(before) and (scales.reshape(-1)[:2] == 1).all():
-        factors = scales.reshape(-1)[2:].tolist()
-    else:
-        raise Unwritten("other axes than the spatial ones change, or by factors that are not known")
     if not 3 <= len(before) <= 5 or site.attr("antialias") or site.node.attributes.get("axes"):
         raise Unwritten("antialiasing, chosen axes, or other ranks than 3 to 5")
-    floors = (place, nearest) == ("asymmetric", "floor")
-    whole = (floors or (place == "half_pixel" and nearest.startswith("round"))) and all(f == int(f) for f in factors)
-    if mode == "nearest" and whole:
-        return site.call(F.interpolate, site.operands[0], scale_factor=[float(f) for f in factors], mode="nearest")
-    exact = known and all(f * int(a) == b for f, a, b in zip(factors, before[2:], after[2:], strict=True))
-    if mode == "linear" and place in ("half_pixel", "align_corners") and exact:
-        linear = {3: "linear", 4: "bilinear", 5: "trilinear"}[len(before)]
-        size, corners = list(after[2:]), place == "align_corners"
-        return site.call(F.interpolate, site.operands[0], size=size, mode=linear, align_corners=corners)
-    raise Unwritten(f"mode {mode}, {place}, by {factors}")
+    factors: list[float] | None = None
+    if scales is not None and scales.size == len(before) and (scales.reshape(-1)[:2] == 1).all():
+        factors = scales.reshape(-1)[2:].tolist()
+    elif (
+        scales is not None
+        or site.has(2)
+        or before[:2] != after[:2]
+        or site.attr("keep_aspect_ratio_policy") != "stretch"
+    ):
+        raise Unwritten("other axes than the spatial ones change, or by factors that are not known")
+    to = {"scale_factor": factors} if factors is not None else {"size": site.dims(3)[2:]}
+    if mode == "nearest":
+        if factors is None and all(isinstance(d, int) for d in (*before[2:], *after[2:])):
+            factors = [b / a for a, b in zip(before[2:], after[2:], strict=True)]  # type: ignore[operator]
+        whole = factors is not None and all(f == int(f) for f in factors)
+        floors = (place, nearest) == ("asymmetric", "floor") and (whole or "size" in to)
+        if floors or (whole and place == "half_pixel" and nearest.startswith("round")):
+            return site.call(F.interpolate, site.operands[0], mode="nearest", **to)
+    smooth = _smooth(site, len(before)) if place in ("half_pixel", "align_corners") else None
+    if smooth is not None and (factors is None or _fits(factors, before, after)):
+        return site.call(F.interpolate, site.operands[0], mode=smooth, align_corners=place == "align_corners", **to)
+    raise Unwritten(f"mode {mode}, {place}, by {'its sizes' if factors is None else factors}")
+
+
+def _smooth(site: Site, rank: int) -> str | None:
+    """Torch's name for an interpolation that is not the nearest, if it has it."""
+    if site.attr("mode") == "cubic":
+        return (
+            "bicubic"
+            if rank == 4 and site.attr("cubic_coeff_a") == -0.75 and not site.attr("exclude_outside")
+            else None
+        )
+    return {3: "linear", 4: "bilinear", 5: "trilinear"}[rank] if site.attr("mode") == "linear" else None
+
+
+def _fits(factors: list[float], before: Sequence[Dim], after: Sequence[Dim]) -> bool:
+    """Whether extents are exact multiples by the factors, so that these are the quotients of the extents."""
+    extents = zip(factors, before[2:], after[2:], strict=True)
+    return all(f == int(f) or (isinstance(a, int) and f * a == b) for f, a, b in extents)

@@ -1,3 +1,4 @@
 from typing import Any
 
 _config: Any
+symbolic_shapes: Any

@@ -1,0 +1,55 @@
+"""Extents of a captured graph that are symbols: what Dynamo knows of them, and what an export takes for granted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor
+from torch.export import ExportedProgram
+from torch.fx.experimental import symbolic_shapes
+from torch.utils._sympy import interp, reference
+
+from eqsat.errors import ModelError
+
+Symbols = Sequence[Mapping[int, SymInt]]
+"""For each tensor that comes in its symbolic extents by axis."""
+
+
+def tell_of_extents(symbols: Symbols, tensors: Sequence[Tensor]) -> None:
+    """Tells torch, which exports a graph for ``tensors``, what Dynamo knows of their extents: which are equal or follow from
+    others, and between which bounds they lie."""
+    known: dict[Any, Any] = {}
+    given = [(e.node, x.shape[axis]) for x, found in zip(tensors, symbols, strict=True) for axis, e in found.items()]
+    for node, extent in sorted(given, key=lambda pair: not pair[0].expr.is_Symbol):
+        if node.expr.is_Symbol and node.expr not in known:
+            known[node.expr] = extent
+            bounds = node.shape_env.bound_sympy(node.expr)
+            if bounds.lower.is_Integer:
+                torch._check(extent >= int(bounds.lower))
+            if bounds.upper.is_Integer:
+                torch._check(extent <= int(bounds.upper))
+        elif node.expr.free_symbols <= known.keys():
+            torch._check(extent == _value(node.expr, known))
+
+
+def require(symbols: Symbols, exported: ExportedProgram) -> None:
+    """Adds to Dynamo's guards, as backends do, what torch took for granted of extents when it exported a graph and spelled out
+    its operators. Raises `ModelError` where the guards are made already and do not imply it."""
+    inputs = exported.graph_signature.user_inputs
+    values = [n.meta["val"] for n in exported.graph.find_nodes(op="placeholder") if n.name in inputs]
+    pairs = [(v.shape[axis], e) for v, found in zip(values, symbols, strict=True) for axis, e in found.items()]
+    # Their symbols as they were before anything was found out of them.
+    extents = {own.node._expr: extent for own, extent in pairs if isinstance(own, SymInt)}
+    granted: list[Any] = [extent == own for own, extent in pairs if not isinstance(own, SymInt)]
+    for guard in next((own.node.shape_env.guards for own, _ in pairs if isinstance(own, SymInt)), ()):
+        if not guard.expr.free_symbols <= extents.keys():
+            raise ModelError(f"its export takes for granted that {guard.expr}, which its inputs do not tell")
+        granted.append(_value(guard.expr, extents))
+    made = any(extent.node.shape_env.frozen for _, extent in pairs)
+    for condition in granted:
+        if not (symbolic_shapes.statically_known_true(condition) if made else bool(condition)):
+            raise ModelError(f"its export takes for granted that {condition}")
+
+
+def _value(expression: Any, symbols: Mapping[Any, Any]) -> Any:
+    return interp.sympy_interp(reference.PythonReferenceAnalysis, dict(symbols), expression)
