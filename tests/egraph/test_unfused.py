@@ -162,3 +162,15 @@ def test_probabilities_that_no_product_reads_are_no_attention() -> None:
     probabilities = b.op("Softmax", scores, axis=-1)
     label = b.op("ArgMax", probabilities, axis=-1)
     assert eqsat.optimize(b.finish([probabilities, label]), **FLAT).report.missed == {}
+
+
+def test_a_router_that_chooses_experts_is_no_attention() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (6, 8))
+    chances = b.op("Softmax", b.op("MatMul", x, b.input("router", "float32", (8, 4))), axis=-1)
+    _, chosen = b.op("TopK", chances, b.constant([1], "int64"), outputs=2)
+    experts = b.op(
+        "Gather", b.input("experts", "float32", (4, 8, 5)), b.op("Squeeze", chosen, b.constant([1], "int64"))
+    )
+    y = b.op("MatMul", b.op("Unsqueeze", x, b.constant([1], "int64")), experts)
+    assert eqsat.optimize(b.finish([y]), **FLAT).report.missed == {}
