@@ -151,16 +151,26 @@ def test_report_says_why_something_is_no_attention() -> None:
     assert "not fused  1 x no attention: 'the steps before its softmax are scales" in str(report)
 
 
-def test_report_names_the_extents_that_keep_a_mask_apart() -> None:
+def _beside_mask(batch: str, length: str) -> str:
+    """Why it is no attention where scores are no product of queries and keys, and the mask has extents of its own."""
     b = GraphBuilder()
     q, k, v = (b.input(name, "float32", ("batch", "seq", 4)) for name in "qkv")
-    mask = b.op("Unsqueeze", b.input("mask", "bool", ("n", "m")), b.constant(np.array([1])))
+    mask = b.op("Unsqueeze", b.input("mask", "bool", (batch, length)), b.constant(np.array([1])))
     scores = b.op("Sin", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 2, 1))))
     shown = b.op("Where", mask, scores, b.constant(np.float32(-1e9)))
     given = {"y": b.op("MatMul", b.op("Softmax", shown), v)}
     ((reason, _),) = eqsat.optimize(b.finish(given), verify=False).report.missed["attention"].items()
+    return reason
+
+
+def test_report_names_the_extents_that_keep_a_mask_apart() -> None:
+    reason = _beside_mask("n", "m")
     assert "p float32[broadcast(batch, n), seq, broadcast(m, seq)]" in reason
     assert reason.endswith("for example --dim n=batch --dim m=seq")
+
+
+def test_extents_without_names_get_one_each_in_the_example() -> None:
+    assert _beside_mask("mask.0", "mask.1").endswith("for example --dim batch=n,mask.0=n --dim seq=n1,mask.1=n1")
 
 
 def _with_other_names(path: Path, names: dict[str, tuple[str, str]]) -> onnx.ModelProto:

@@ -204,7 +204,7 @@ def _about(egraph: EGraph, match: Match) -> str:
     if not known:
         return ""
     computed = [d for t in known.values() for d in t.shape or () if isinstance(d, str) and "(" in d]
-    advice = _advice(egraph, frozenset(re.findall(r"\w+", " ".join(computed)))) if computed else ""
+    advice = _advice(egraph, frozenset(re.findall(r"[\w.]+", " ".join(computed)))) if computed else ""
     return f" ({', '.join(f'{name} {type}' for name, type in known.items())}){advice}"
 
 
@@ -220,7 +220,10 @@ def _advice(egraph: EGraph, concerned: frozenset[str]) -> str:
         if isinstance(a, str) and isinstance(b, str) and a != b
     ]
     chosen = [pair for pair in pairs if concerned.issuperset(pair)] or pairs[:1]
-    example = " ".join(f"--dim {a}=n,{b}=n" if "." in b else f"--dim {b}={a}" for a, b in dict.fromkeys(chosen))
+    example = " ".join(
+        f"--dim {a}=n{k or ''},{b}=n{k or ''}" if "." in b else f"--dim {b}={a}"
+        for k, (a, b) in enumerate(dict.fromkeys(chosen))
+    )
     listed = ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in shapes.items())
     return f"; say which extents of the inputs are equal ({listed}), for example {example}" if example else ""
 

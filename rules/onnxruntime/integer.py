@@ -170,9 +170,8 @@ equation(
     "a bias for each column: lies_along(c, w)",
     sample=_with_summand,
 )
-QGEMM = "com.microsoft.QGemm"
-_AS_MATRIX = f"""viewed({QGEMM}(matrix(a), column(sa), scalar(za), w, column(sw), as_many(sw, zw, w),
-                                Cast(Round(c / (sa * sw)), to=6), scalar(sy), scalar(zy)), root)"""
+_AS_MATRIX = """viewed(com.microsoft.QGemm(matrix(a), column(sa), scalar(za), w, column(sw), as_many(sw, zw, w),
+                                           Cast(Round(c / (sa * sw)), to=6), scalar(sy), scalar(zy)), root)"""
 _REQUANTISED = (
     "unsigned bytes: a.dtype is uint8 and root.dtype is uint8",
     "a matrix of weights: w.rank == 2",
@@ -227,7 +226,7 @@ equation(
     exactness=Exactness.LSB,
     quanta=1,
     sample=_layer,
-    domain=QGEMM.replace(".Q", "::Q"),
+    domain="com.microsoft::QGemm",
     outside="com.microsoft",
 )
 
