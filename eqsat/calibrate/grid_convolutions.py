@@ -124,6 +124,51 @@ _SMALL = [
 """As at the end of a small network, and around what weighs its channels."""
 
 
+_OF_SMALL_IMAGES = [
+    *(
+        _conv(c, s, f, 1)
+        for c, s, f in (
+            (64, 15, 16), (16, 15, 64), (128, 15, 16), (128, 7, 32), (32, 7, 128), (256, 7, 32), (48, 3, 192), (384, 3, 48),
+            (64, 3, 256), (512, 3, 64), (512, 3, 1000), (24, 16, 144), (96, 16, 24), (32, 8, 192), (64, 4, 384), (160, 2, 960),
+            (576, 1, 144), (64, 1, 16),
+        )
+    ),
+    *(
+        _conv(c, s, f, 3)
+        for c, s, f in (
+            (16, 15, 64), (16, 15, 128), (32, 7, 128), (32, 7, 256), (48, 3, 192), (64, 3, 256), (64, 3, 512), (256, 4, 256),
+            (512, 2, 512), (64, 28, 32),
+        )
+    ),
+    *(_conv(c, s, f, 5) for c, s, f in ((16, 14, 32), (24, 28, 64), (32, 7, 128))),
+    *(_conv(c, s, f, 1, 2) for c, s, f in ((64, 16, 128), (128, 8, 256), (256, 4, 512), (64, 56, 128), (256, 14, 512))),
+    *(_conv(c, s, f, 3, 2) for c, s, f in ((16, 32, 32), (64, 8, 128), (128, 4, 256), (64, 16, 256), (256, 4, 512))),
+    *(_conv(c, s, f, 7, 2) for c, s, f in ((3, 64, 64), (3, 32, 32))),
+    *(_conv(c, s, c, 1, 1, g) for c, s, g in ((128, 16, 4), (256, 28, 4), (512, 14, 4))),
+    *(_conv(c, s, c, 3, 1, g) for c, s, g in ((64, 16, 16), (128, 16, 8), (256, 8, 8), (256, 28, 16))),
+    *(_conv(c, s, c, 3, 2, g) for c, s, g in ((64, 16, 16), (128, 16, 8), (256, 28, 16))),
+    *(_conv(c, s, c, 3, 1, c) for c, s in ((32, 32), (96, 16), (192, 8), (384, 4), (960, 2))),
+    *(_conv(c, s, c, 3, 2, c) for c, s in ((96, 32), (144, 16))),
+    *(_conv(c, s, c, 5, 1, c) for c, s in ((72, 8), (240, 8), (576, 4))),
+    *(_conv(c, s, c, 5, 2, c) for c, s in ((72, 56), (96, 32), (240, 28), (240, 16), (672, 14))),
+    *(_conv(c, s, c, 7, 1, c) for c, s in ((96, 56), (192, 28), (384, 14), (768, 7))),
+]  # fmt: skip
+"""Or with large windows for each channel."""
+
+_BESIDE_BLOCKS = [
+    *(_conv(c, s, c, 1) for c, s in ((18, 32), (54, 28), (90, 14))),
+    *(_conv(c, s, c, 3) for c, s in ((18, 32), (30, 28), (90, 14))),
+    *(_conv(c, s, c, 3, 1, c) for c, s in ((18, 32), (42, 42), (90, 14))),
+]
+"""Of channels that ONNX Runtime makes no blocks of."""
+
+_LINES = [
+    (64, 128, 64, 3, 1), (80, 3000, 384, 3, 1), (64, 512, 128, 5, 1), (256, 128, 256, 9, 256), (128, 512, 128, 3, 128),
+    (512, 1024, 512, 31, 512),
+]  # fmt: skip
+"""Channels, width of an image with one line, filters, length of the kernel, groups."""
+
+
 def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     slow = a == "int8"
     convs = [s for s in _QUANTIZED if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7]
@@ -159,7 +204,7 @@ def _float_convolutions() -> Iterator[Cases]:
     for key, more in (("Conv", {}), ("com.microsoft::FusedConv", {"activation": "Relu"})):
         yield Kernels(
             key,
-            [*_CONV, *_FEW_FILTERS],
+            [*_CONV, *_FEW_FILTERS, *_OF_SMALL_IMAGES, *_BESIDE_BLOCKS],
             lambda batch, c, size, o, kernel, stride, group: [
                 _image(f, batch, c, size), weight(f, o, c // group, kernel, kernel), weight(f, o),
             ],
@@ -185,6 +230,15 @@ def _float_convolutions() -> Iterator[Cases]:
                     "dilations": [1, 1], "group": group, **more,
                 },
             )  # fmt: skip
+        yield Kernels(
+            key,
+            _LINES,
+            lambda c, width, o, kernel, group: [data(f, 1, c, 1, width), weight(f, o, c // group, 1, kernel), weight(f, o)],
+            lambda c, width, o, kernel, group, more=more: {
+                "kernel_shape": [1, kernel], "strides": [1, 1], "pads": [0, kernel // 2] * 2, "dilations": [1, 1],
+                "group": group, **more,
+            },
+        )  # fmt: skip
         yield Kernels(
             key,
             _SEQUENCES,

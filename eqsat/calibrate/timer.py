@@ -1,7 +1,8 @@
 """Timing kernels in ONNX Runtime as they run in a network, without what a run of a session costs by itself.
 
 A kernel is timed in a model with many copies of it (`eqsat.calibrate.copies` says how they share memory), run with the runtime's
-own rewriting off, so that the nodes are those that are priced. The time of a call is the time of a run, less that of a model with
+own rewriting off, so that the nodes are those that are priced; convolutions of images are timed as they are at its highest
+level, on blocks of channels. The time of a call is the time of a run, less that of a model with
 one trivial node and that of the nodes that free results, over the number of copies. Weights are rearranged when the model is
 loaded, as for users. The kernels of a batch take turns, in an order that rotates, and the median of the repeats counts: a
 disturbance of some milliseconds hits one repeat of several kernels, not all repeats of one. Runs in which the operating system
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eqsat.backends.onnxruntime import Bound, Session
+from eqsat.calibrate.blocks import as_run, written
 from eqsat.calibrate.case import Case, data
 from eqsat.calibrate.copies import LONGEST_CHAIN, build, is_chain, turns_of, weight_bytes
 from eqsat.cost.timings import Timing
@@ -62,7 +64,7 @@ class _Copies:
     """A model with some copies of a kernel, loaded."""
 
     def __init__(self, case: Case, copies: int, threads: int, results: Sequence[TensorType] = ()) -> None:
-        self.case, self.copies = case, copies
+        self.copies = copies
         model = build(case, copies, results)
         self.releases = model.releases
         session = Session(model.proto, "disable", threads=threads, weights=model.weights, prepack=True)
@@ -86,10 +88,12 @@ class _Copies:
 def time_kernels(cases: Sequence[Case], how: Repeats) -> tuple[list[Timing], dict[str, str]]:
     """Timings of the kernels, which take turns, and what the runtime said of those it cannot run, by `Case.name`."""
     loaded: list[_Copies] = []
+    timed: list[Case] = []
     failures: dict[str, str] = {}
     for case in cases:
         try:
-            loaded.append(_sized(case, how.threads))
+            loaded.append(_sized(as_run(case), how.threads))
+            timed.append(case)
         except EqsatError as error:
             failures[case.name] = str(error)[:200]
     nothing, looks = _Copies(_TRIVIAL, 1, how.threads), _Copies(_LOOK, _LOOKS, how.threads)
@@ -104,13 +108,14 @@ def time_kernels(cases: Sequence[Case], how: Repeats) -> tuple[list[Timing], dic
             samples[index].append(loaded[index].run())
     base = statistics.median(overhead)
     look = max(statistics.median(looking) - base, 0.0) / _LOOKS
-    return [_timing(c, s, base + c.releases * look) for c, s in zip(loaded, samples, strict=True)], failures
+    found = zip(timed, loaded, samples, strict=True)
+    return [_timing(case, c, s, base + c.releases * look) for case, c, s in found], failures
 
 
-def _timing(copies: _Copies, samples: Sequence[Run], base: float) -> Timing:
-    case = copies.case
+def _timing(case: Case, copies: _Copies, samples: Sequence[Run], base: float) -> Timing:
     middle, spread = summary(samples, base)
-    return Timing(case.key, case.attributes, case.types, copies.results, middle / copies.copies, spread)
+    results = written(case, copies.results)
+    return Timing(case.key, case.attributes, case.types, results, middle / copies.copies, spread)
 
 
 def summary(samples: Sequence[Run], base: float) -> tuple[float, float]:

@@ -7,16 +7,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
 from eqsat.backends.onnxruntime import Session
 from eqsat.calibrate import calibration
+from eqsat.calibrate.blocks import as_run
 from eqsat.calibrate.calibration import calibrate, cases_of, grid_of
 from eqsat.calibrate.case import Case, Kernels, data, value, weight
 from eqsat.calibrate.copies import build
 from eqsat.calibrate.timer import Repeats, Run, summary, time_kernels
 from eqsat.cli import app
+from eqsat.cost.families import on_blocks
 from eqsat.cost.timings import load_table
 from eqsat.errors import ModelError, OptionError
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
@@ -68,6 +71,53 @@ def test_every_copy_has_weights_of_its_own(dtype: str) -> None:
     model = build(case, 150)
     assert len({node.input[1] for node in model.proto.graph.node}) == len(model.weights) == 150
     assert len({array.tobytes() for array in model.weights.values()}) == 150
+
+
+def _conv(channels: int, filters: int, group: int = 1) -> Case:
+    window = Attributes({"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1), "group": group})
+    weights = (weight("float32", filters, channels // group, 3, 3), weight("float32", filters))
+    return Case("Conv", window, (data("float32", 1, channels, 8, 8), *weights))
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "group"),
+    [
+        (3, 32, 1), (20, 18, 1), (64, 1, 1), (24, 24, 24), (64, 64, 2),
+        (17, 32, 1), (30, 30, 1), (6, 6, 6), (24, 48, 24), (48, 48, 12),
+    ],
+)  # fmt: skip
+def test_convolutions_on_blocks_are_those_of_which_the_runtime_makes_such(
+    channels: int, filters: int, group: int, tmp_path: Path
+) -> None:
+    import onnxruntime as ort
+
+    def kernels(case: Case) -> list[str]:
+        model = build(case, 1)
+        options = ort.SessionOptions()
+        options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "optimised.onnx"), 4
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in model.weights.values()]
+        options.add_external_initializers(list(model.weights), values)
+        ort.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        written = onnx.load(str(tmp_path / "optimised.onnx"))
+        return [node.domain for node in written.graph.node if node.op_type == "Conv"]
+
+    if kernels(_conv(16, 16)) != ["com.microsoft.nchwc"]:
+        pytest.skip("the runtime computes on no blocks here")
+    case = _conv(channels, filters, group)
+    shapes = [o.type.shape for o in case.operands[:2] if o is not None]
+    assert on_blocks(group, *shapes) == (kernels(case) == ["com.microsoft.nchwc"])
+
+
+def test_convolutions_of_images_are_timed_on_blocks() -> None:
+    case = _conv(20, 18)
+    ((timing,), failures) = time_kernels([case], QUICK)
+    assert (timing.case, timing.results) == (case.name, (tensor_type("float32", (1, 18, 8, 8)),))
+    run = as_run(case)
+    if run is not case:  # there are processors on which the runtime has no such kernels
+        assert run.key == "com.microsoft.nchwc::Conv"
+        assert [str(t) for t in run.types] == ["float32[1, 32, 8, 8]", "float32[32, 32, 3, 3]", "float32[32]"]
+    assert as_run(GRID[0]) is GRID[0]
+    assert not failures
 
 
 def test_copies_take_turns_with_buffers() -> None:

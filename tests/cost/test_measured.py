@@ -144,11 +144,13 @@ def test_variants_tell_kernels_apart() -> None:
             work_of_timing(Timing("Conv", attributes, types, (tensor_type("float32", (1, channels, 8, 8)),), 1.0))
         )
 
-    assert conv(32, 1, 3, 1) == "dense 3x3 stride 1"
-    assert conv(32, 32, 3, 2) == "depthwise 3x3 stride 2"
+    assert conv(32, 1, 3, 1) == "dense 3x3 stride 1 on blocks"
+    assert conv(30, 1, 3, 1) == "dense 3x3 stride 1"
+    assert conv(32, 32, 3, 2) == "depthwise 3x3 stride 2 on blocks"
     assert conv(32, 4, 1, 1) == "grouped 1x1 stride 1"
-    assert conv(32, 1, 7, 2) == "dense large stride 2"
-    assert conv(32, 1, (1, 7), 1) == conv(32, 1, (3, 1), 1) == "dense strip stride 1"
+    assert conv(64, 4, 1, 1) == "grouped 1x1 stride 1 on blocks"
+    assert conv(32, 1, 7, 2) == "dense large stride 2 on blocks"
+    assert conv(32, 1, (1, 7), 1) == conv(32, 1, (3, 1), 1) == "dense strip stride 1 on blocks"
     full = (1, 128, 768)
     rows = [work_of_timing(timing("Add", full, s, out=full)) for s in (full, (768,), (), (128, 1))]
     assert [variant_of(w) for w in rows] == ["same", "row", "scalar", "inner"]
@@ -461,13 +463,13 @@ def test_means_over_windows_cost_about_what_extremes_do() -> None:
     [
         ((1, 256, 128), (256, 1, 9), 1, "depthwise along one axis"),
         ((1, 80, 300), (384, 80, 3), 1, "dense along one axis"),
-        ((1, 1, 1, 2996), (36, 1, 1, 256), 16, "dense along one axis"),
-        ((1, 64, 129, 1), (9, 64, 1, 1), 1, "dense 1x1 stride 1"),
+        ((1, 1, 1, 2996), (36, 1, 1, 256), 16, "dense along one axis on blocks"),
+        ((1, 64, 129, 1), (9, 64, 1, 1), 1, "dense 1x1 stride 1 on blocks"),
         ((1, 16, 8, 8, 8), (8, 16, 3, 3, 3), 1, "windows of volumes"),
         ((1, 16, 8, 8, 8), (8, 16, 1, 1, 1), 1, "volumes"),
-        ((1, 3, 32, 32), (64, 3, 8, 8), 8, "patches"),
-        ((2, 64, 32, 32), (3, 64, 3, 3), 1, "few filters"),
-        ((2, 64, 32, 32), (64, 64, 3, 3), 2, "dense 3x3 stride 2"),
+        ((1, 3, 32, 32), (64, 3, 8, 8), 8, "patches on blocks"),
+        ((2, 64, 32, 32), (3, 64, 3, 3), 1, "few filters on blocks"),
+        ((2, 64, 32, 32), (64, 64, 3, 3), 2, "dense 3x3 stride 2 on blocks"),
     ],
 )
 def test_convolutions_that_work_alike_are_a_family(
@@ -477,6 +479,33 @@ def test_convolutions_that_work_alike_are_a_family(
     attributes = {"group": image[1] // filters[1], "strides": [stride] * (len(image) - 2)}
     found = Timing("Conv", Attributes(attributes), types, (tensor_type("float32", (1, filters[0], *image[2:])),), 1.0)
     assert variant_of(work_of_timing(found)) == variant
+
+
+def test_a_window_for_each_channel_costs_little_on_blocks() -> None:
+    """At its highest level ONNX Runtime takes 49 us for 192 channels of 28 x 28, and 320 for 190, of which it makes no blocks."""
+
+    def price(channels: int) -> float:
+        image = (1, channels, 28, 28)
+        window = {"group": channels, "kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1)}
+        return _shipped("Conv", image, (channels, 1, 3, 3), (channels,), result=image, **window)
+
+    assert 3 * price(192) < price(190)
+
+
+@pytest.mark.parametrize(("channels", "filters", "side"), [(16, 64, 15), (64, 256, 3)])
+def test_convolutions_by_windows_of_two_sizes_stay_apart(channels: int, filters: int, side: int) -> None:
+    """As one by 3 x 3 they compute more than either: SqueezeNet on 64 x 64 took 1.4 times as long."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, channels, side, side))
+    random = np.random.default_rng(1)
+
+    def fire(window: int) -> str:
+        weights = b.constant(random.standard_normal((filters, channels, window, window)).astype(np.float32))
+        return b.op("Relu", b.op("Conv", x, weights, pads=[window // 2] * 4))
+
+    graph = b.finish({"y": b.op("Concat", fire(1), fire(3), axis=1)})
+    report = eqsat.optimize(graph, verify=False, form="onnxruntime").report
+    assert sum(n for op, n in report.operators_after.items() if op.endswith("Conv")) == 2
 
 
 @pytest.mark.parametrize(("windows", "heads", "places", "size"), [(64, 2, 64, 16), (256, 1, 64, 16), (64, 3, 49, 32)])

@@ -1,0 +1,79 @@
+"""Convolutions of images as ONNX Runtime computes them at its highest level: on blocks of channels.
+
+It has such a kernel in a domain of its own, between kernels that rearrange the image. Convolutions that follow one another need
+none of these between them, so what is timed is the kernel alone: with weights in blocks, and channels that fill the last one.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+from eqsat.backends.onnxruntime import Session
+from eqsat.calibrate.case import Case, Operand, data, weight
+from eqsat.calibrate.copies import build
+from eqsat.cost.families import BLOCK, on_blocks
+from eqsat.errors import ModelError
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import split_key
+from eqsat.ir.types import DType, TensorType
+
+_DOMAIN = "com.microsoft.nchwc"
+
+
+def as_run(case: Case) -> Case:
+    """The kernel that the runtime has for ``case`` at its highest level, where that is one on blocks; ``case`` otherwise."""
+    image, filters, *rest = (*case.operands, None, None)
+    if split_key(case.key)[1] not in ("Conv", "FusedConv") or image is None or filters is None:
+        return case
+    group = int(case.attributes.get("group", 1))
+    if image.type.dtype is not DType.FLOAT or not on_blocks(group, _shape(image), _shape(filters)) or not _has_blocks():
+        return case
+    return _on_blocks(case, group, image, filters, [o for o in rest if o is not None])
+
+
+def _on_blocks(case: Case, group: int, image: Operand, filters: Operand, rest: list[Operand]) -> Case:
+    (batch, channels, *sides), (count, own, *window) = _shape(image), _shape(filters)
+    depthwise = group > 1 and own == 1
+    filled = channels if channels < BLOCK // 2 else _filled(channels)
+    attributes = Attributes({**case.attributes, "group": filled if depthwise else group})
+    operands = (
+        data("float32", batch, filled, *sides),
+        weight("float32", _filled(count), own if group > 1 else filled, *window),
+        *(weight("float32", _filled(count)) for _ in rest),
+    )
+    return replace(case, key=f"{_DOMAIN}::Conv", attributes=attributes, operands=operands)
+
+
+def written(case: Case, results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """The types of what ``case`` writes, by those that the kernel writes which it is run as."""
+    filters = case.operands[1] if as_run(case) is not case else None
+    if filters is None:
+        return results
+    return tuple(replace(r, shape=(*_extents(r)[:1], *_shape(filters)[:1], *_extents(r)[2:])) for r in results)
+
+
+def _filled(channels: int) -> int:
+    return -(-channels // BLOCK) * BLOCK
+
+
+def _shape(operand: Operand) -> tuple[int, ...]:
+    return _extents(operand.type)
+
+
+def _extents(type: TensorType) -> tuple[int, ...]:
+    return tuple(int(d) for d in type.shape or ())
+
+
+@cache
+def _has_blocks() -> bool:
+    """Whether the runtime computes on blocks of channels on this processor."""
+    case = Case(
+        f"{_DOMAIN}::Conv",
+        Attributes({"kernel_shape": (1, 1)}),
+        (data("float32", 1, BLOCK, 1, 1), weight("float32", BLOCK, BLOCK, 1, 1)),
+    )
+    model = build(case, 1)
+    try:
+        Session(model.proto, weights=model.weights).run(model.feeds)
+    except ModelError:
+        return False
+    return True
