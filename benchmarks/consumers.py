@@ -2,19 +2,21 @@
 
     python -m benchmarks.consumers [--for NAME[=VERSION]] --reader RUNTIME:PYTHON ... [--time-limit S] MODEL.onnx ...
 
-``--reader openvino:/venvs/ov/bin/python``: a runtime (``onnxruntime``, ``openvino``) and an interpreter that has it; each
-model is read in a process of its own, so that what crashes one reading ends nothing else. For each reader the original and
-the result run on the same random inputs; errors are largest differences from the original in ONNX Runtime without
-optimisation, as a part of the largest output. The result agrees if its error is at most `TWICE` that of the original in the
-same reader, or `SMALL`. ``time``: least CPU time of seven runs, of the original over that of the result. ``failed``: what the
-reader said, or the signal that ended it; of the original it is in brackets. Without ``--for`` the file is the one made by
-default, and ``runtime`` is the release of ONNX Runtime that its report says it needs."""
+``--reader openvino:/venvs/ov/bin/python``: a runtime (``onnxruntime``, ``openvino``) and an interpreter that has it, or
+``onnxruntime-web=FOLDER:PYTHON``, with a folder in which ``npm install onnxruntime-web`` was called, for Node.js. Each model is
+read in a process of its own, so that what crashes one reading ends nothing else. For each reader the original and the result
+run on the same random inputs; errors are largest differences from the original in ONNX Runtime without optimisation, as a part
+of the largest output. The result agrees if its error is at most `TWICE` that of the original in the same reader, or `SMALL`.
+``time``: least CPU time of seven runs, of the original over that of the result. ``failed``: what the reader said, or the signal
+that ended it; of the original it is in brackets. Without ``--for`` the file is the one made by default, and ``runtime`` is the
+release of ONNX Runtime that its report says it needs."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -107,7 +109,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=30.0)
     given = parser.parse_args()
     options = Options.of({"consumer": given.consumer, "verify": False, "time_limit_s": given.time_limit})
-    columns = [f"{reader.partition(':')[0]} {i + 1}: {what}" for i, reader in enumerate(given.reader)
+    columns = [f"{re.split('[=:]', reader)[0]} {i + 1}: {what}" for i, reader in enumerate(given.reader)
                for what in ("errors: original, ours", "agree", "time")]  # fmt: skip
     print(f"| model | operators | opset | runtime | {' | '.join(columns)} |")
     print("|" + "---|" * (4 + len(columns)))

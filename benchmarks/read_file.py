@@ -2,14 +2,18 @@
 
 PYTHON read_file.py RUNTIME MODEL.onnx FEEDS.npz OUTPUTS.npz [RUNS]
 
-``RUNTIME`` is ``onnxruntime`` or ``openvino``. Prints its version and the least CPU time of a run, in seconds, as JSON.
+``RUNTIME`` is ``onnxruntime``, ``openvino`` or ``onnxruntime-web=FOLDER``, a folder in which ``npm install onnxruntime-web`` was
+called. Prints its version and the least CPU time of a run, in seconds, as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -47,19 +51,47 @@ def _openvino(model, feeds):
     return openvino.__version__.partition("-")[0], run
 
 
+def _web(modules, model, feeds, runs):
+    """The version, the outputs and the least CPU time, by Node.js."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        given = []
+        for k, (value, array) in enumerate(feeds.items()):
+            file = folder / f"input{k}"
+            array.tofile(file)
+            given.append({"name": value, "type": array.dtype.name, "dims": list(array.shape), "file": str(file)})
+        (folder / "feeds.json").write_text(json.dumps(given), "utf-8")
+        script = Path(__file__).resolve().with_suffix(".mjs")
+        command = ["node", str(script), str(Path(model).resolve()), name, str(runs)]
+        done = subprocess.run(command, cwd=modules, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").splitlines()
+            sys.exit(next((line for line in said if line.startswith("Error")), "node ended with an error"))
+        told = json.loads((folder / "outputs.json").read_text("utf-8"))
+        found = {o["name"]: np.fromfile(o["file"], o["type"]).reshape(o["dims"]) for o in told["outputs"]}
+    return told["version"], found, told["seconds"]
+
+
 def main() -> None:
-    runtime, model, given, outputs, *runs = sys.argv[1:]
+    runtime, model, given, outputs, *more = sys.argv[1:]
+    runs = int(more[0]) if more else 7
     with np.load(given) as archive:
         feeds = dict(archive)
+    name, _, modules = runtime.partition("=")
+    version, found, seconds = _web(modules, model, feeds, runs) if modules else _timed(name, model, feeds, runs)
+    np.savez(outputs, *found.values())
+    print(json.dumps({"version": version, "names": list(found), "seconds": seconds}))
+
+
+def _timed(runtime, model, feeds, runs):
     version, run = {"onnxruntime": _onnxruntime, "openvino": _openvino}[runtime](model, feeds)
     found = run()
     seconds = []
-    for _ in range(int(runs[0]) if runs else 7):
+    for _ in range(runs):
         start = time.process_time()
         run()
         seconds.append(time.process_time() - start)
-    np.savez(outputs, *found.values())
-    print(json.dumps({"version": version, "names": list(found), "seconds": min(seconds)}))
+    return version, found, min(seconds)
 
 
 if __name__ == "__main__":

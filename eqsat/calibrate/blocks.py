@@ -10,10 +10,10 @@ from functools import cache
 from eqsat.backends.onnxruntime import Session
 from eqsat.calibrate.case import Case, Operand, data, weight
 from eqsat.calibrate.copies import build
-from eqsat.cost.families import BLOCK, on_blocks
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import split_key
+from eqsat.ir.operators.onnxruntime_products import BLOCK, on_blocks
 from eqsat.ir.types import DType, TensorType
 
 _DOMAIN = "com.microsoft.nchwc"

@@ -1,6 +1,6 @@
 """Convolutions, of images and of sequences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -191,6 +191,30 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     )  # fmt: skip
 
 
+def _along_one_axis(key: str, more: Mapping[str, object]) -> Iterator[Cases]:
+    f = "float32"
+    yield Kernels(
+        key,
+        _LINES,
+        lambda c, width, o, kernel, group: [data(f, 1, c, 1, width), weight(f, o, c // group, 1, kernel), weight(f, o)],
+        lambda c, width, o, kernel, group: {
+            "kernel_shape": [1, kernel], "strides": [1, 1], "pads": [0, kernel // 2] * 2, "dilations": [1, 1],
+            "group": group, **more,
+        },
+    )  # fmt: skip
+    yield Kernels(
+        key,
+        _SEQUENCES,
+        lambda c, places, o, kernel, stride, group: [
+            data(f, 1, c, places), weight(f, o, c // group, kernel), weight(f, o),
+        ],
+        lambda c, places, o, kernel, stride, group: {
+            "kernel_shape": [kernel], "strides": [stride], "pads": [kernel // 2] * 2, "dilations": [1], "group": group,
+            **more,
+        },
+    )  # fmt: skip
+
+
 def _float_convolutions() -> Iterator[Cases]:
     f = "float32"
     yield Kernels(
@@ -230,26 +254,7 @@ def _float_convolutions() -> Iterator[Cases]:
                     "dilations": [1, 1], "group": group, **more,
                 },
             )  # fmt: skip
-        yield Kernels(
-            key,
-            _LINES,
-            lambda c, width, o, kernel, group: [data(f, 1, c, 1, width), weight(f, o, c // group, 1, kernel), weight(f, o)],
-            lambda c, width, o, kernel, group, more=more: {
-                "kernel_shape": [1, kernel], "strides": [1, 1], "pads": [0, kernel // 2] * 2, "dilations": [1, 1],
-                "group": group, **more,
-            },
-        )  # fmt: skip
-        yield Kernels(
-            key,
-            _SEQUENCES,
-            lambda c, places, o, kernel, stride, group: [
-                data(f, 1, c, places), weight(f, o, c // group, kernel), weight(f, o),
-            ],
-            lambda c, places, o, kernel, stride, group, more=more: {
-                "kernel_shape": [kernel], "strides": [stride], "pads": [kernel // 2] * 2, "dilations": [1], "group": group,
-                **more,
-            },
-        )  # fmt: skip
+        yield from _along_one_axis(key, more)
     yield Kernels(
         "ConvTranspose",
         [(1, 64, 14, 64, 2, 2, 1), (1, 128, 14, 64, 2, 2, 1), (1, 32, 28, 32, 2, 2, 1)],

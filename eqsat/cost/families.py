@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.cost.model import IMAGE, Work
+from eqsat.cost.model import Work
 from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.operators.movement import way_of
+from eqsat.ir.operators.onnxruntime_products import on_blocks
 from eqsat.ir.types import TensorType, Type
 
 Family = tuple[str, ...]
@@ -81,27 +82,6 @@ def _broadcast(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
 
 _FEW_FILTERS = 8
 """Up to which a convolution takes about as long as with one: its windows are laid out all the same."""
-
-
-BLOCK = 16
-"""Channels side by side in the blocks on which ONNX Runtime computes convolutions of images, on processors with AVX512; 8 on
-others."""
-
-_READ_TOGETHER = 4
-"""Channels that the runtime reads at a time when it rearranges an image in blocks, which has to have whole groups of them."""
-
-
-def on_blocks(group: int, image: tuple[int, ...], weights: tuple[int, ...]) -> bool:
-    """Whether ONNX Runtime, at its highest level, computes a convolution of float32 on blocks of channels: of an image, with
-    enough channels to fill them, or so few that it reads them from where they are."""
-    if len(weights) != len(image) or len(image) != IMAGE:
-        return False
-    channels, filters, own = image[1], weights[0], weights[1]
-    if group == 1:
-        return channels < BLOCK // 2 or channels % _READ_TOGETHER == 0
-    if own == 1 and filters == group:
-        return channels % _READ_TOGETHER == 0
-    return own % BLOCK == 0 and filters // group % BLOCK == 0
 
 
 _PICTURE = 4

@@ -10,6 +10,7 @@
     RotaryEmbedding(x, c, s) == RotaryEmbedding(x, 0, c, s)       positions                    `rotary`
     GroupQueryAttention(RotaryEmbedding(q), ...) == GroupQueryAttention(q, ...)                `turned_heads`
     LayerNorm(table[i] + table[j]) == EmbedLayerNormalization     the first layer              `norms`
+    Conv(x, w, group=2n) == Conv(x, w beside zeros, group=n)      blocks of channels           `blocks`
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`
     D(MatMulInteger(a, b)) == MatMulIntegerToFloat(a, b)          products of integers         `integer`, `heads`, `depthwise`
     Q(D(a) + D(b)) == QLinearAdd(a, b)                            and relatives                `quantised`

@@ -19,12 +19,12 @@ from eqsat.calibrate.case import Case, Kernels, data, value, weight
 from eqsat.calibrate.copies import build
 from eqsat.calibrate.timer import Repeats, Run, summary, time_kernels
 from eqsat.cli import app
-from eqsat.cost.families import on_blocks
 from eqsat.cost.timings import load_table
 from eqsat.errors import ModelError, OptionError
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import operator
+from eqsat.ir.operators.onnxruntime_products import on_blocks
 from eqsat.ir.types import tensor_type
 
 QUICK = Repeats(3, 1)

@@ -88,6 +88,27 @@ define_composite(FUSED_GEMM, _fused_gemm, Kind.ANCHOR)
 define_composite(FUSED_CONV, _fused_conv, Kind.ANCHOR, defaults={"activation": ""})
 
 
+BLOCK = 16
+"""Channels side by side in the blocks on which ONNX Runtime computes convolutions of images, on processors with AVX512; 8 on
+others."""
+
+_READ_TOGETHER = 4
+"""Channels that the runtime reads at a time when it rearranges an image in blocks, which has to have whole groups of them."""
+
+
+def on_blocks(group: int, image: Sequence[int], weights: Sequence[int]) -> bool:
+    """Whether ONNX Runtime, at its highest level, computes a convolution of float32 on blocks of channels: of an image, with
+    enough channels to fill them, or so few that it reads them from where they are."""
+    if len(weights) != len(image) or len(image) != 4:
+        return False
+    channels, filters, own = image[1], weights[0], weights[1]
+    if group == 1:
+        return channels < BLOCK // 2 or channels % _READ_TOGETHER == 0
+    if own == 1 and filters == group:
+        return channels % _READ_TOGETHER == 0
+    return own % BLOCK == 0 and filters // group % BLOCK == 0
+
+
 # --- integers --------------------------------------------------------------------------------------------------------
 
 
