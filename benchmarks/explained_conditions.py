@@ -129,7 +129,11 @@ ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
     {
         ("cancel_factors_around_summand", "b of ordinary size beside c"),
         ("fold_scale_into_biased_matmul", "c of ordinary size"),
-        *((f"move_shift_behind_{op}", "c of ordinary size") for op in ("conv", "gemm", "matmul")),
+        *(
+            (f"move_shift_behind_{op}", name)
+            for op in ("conv", "gemm", "matmul")
+            for name in ("c of ordinary size", "the shift leaves digits")
+        ),
         ("shift_group_normalization", "w of ordinary size"),
         ("shift_shifted_layer_normalization", "g of ordinary size"),
         ("merge_constant_summands", "constants among inner, outer of ordinary size"),

@@ -35,7 +35,8 @@ def silent(stage: str, detail: str) -> None:
 @dataclass(frozen=True)
 class Growth:
     """What saturation made of a graph. ``kept``: the graph with the values to keep as outputs; ``annotated``: the same with
-    its devices, if it has any. ``seconds``: of the stages ``encode``, ``saturate`` and ``analyse``."""
+    its devices, if it has any. ``seconds``: of the stages ``encode``, ``saturate`` and ``analyse``. ``in_vain``: rules that it
+    does without because they gained nothing in a part of the graph."""
 
     kept: Graph
     annotated: Annotated | None
@@ -43,6 +44,7 @@ class Growth:
     saturation: Saturation
     rules: Sequence[AnyRule]
     seconds: dict[str, float]
+    in_vain: Sequence[AnyRule] = ()
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,11 @@ def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extra
 def _missed(growth: Growth, extraction: Extraction) -> dict[str, dict[str, int]]:
     egraph, writable = growth.saturated.encoding.egraph, growth.saturated.writable(extraction.target.expanded)
     chosen = {h for _, handles in extraction.kernels for h in handles}
-    return why_unfused(egraph, growth.rules, chosen, lambda h: writable(egraph.nodes[h].key, input_types(egraph, h)))
+
+    def may_have(enode: int) -> bool:
+        return writable(egraph.nodes[enode].key, input_types(egraph, enode))
+
+    return why_unfused(egraph, growth.rules, chosen, may_have, growth.in_vain)
 
 
 def _report(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Report:

@@ -21,7 +21,7 @@ from eqsat.growth import Growth, Progress, RuleScope, grow, silent, timed
 from eqsat.ir.graph import Graph
 from eqsat.ir.parts import part_of_every_kind
 from eqsat.options import Options
-from eqsat.rewrite import GroupRule
+from eqsat.rewrite import GroupRule, find_rule
 
 Cheapest = Callable[[Growth], Extraction]
 
@@ -63,7 +63,7 @@ def grow_rehearsed(
         growth = grow(graph, limited, scope, notify)
         if growth.saturation.stop_reason is not StopReason.NODE_LIMIT or most >= options.node_limit:
             growth.seconds.update(seconds)
-            return growth, rehearsal
+            return replace(growth, in_vain=tuple(map(find_rule, rehearsal.in_vain))), rehearsal
         seconds["rehearse"] += sum(growth.seconds.values())
         rehearsal = Rehearsal(work=rehearsal.work)
     growth = grow(graph, options, scope, notify)

@@ -452,6 +452,24 @@ def test_branches_that_stand_for_their_ifs_may_hold_the_same_names(tmp_path: Pat
     assert_same_results(source, saved, {"x": X, "c": True}, {"x": X, "c": False})
 
 
+def test_weights_that_leave_a_body_make_its_operator_no_slower() -> None:
+    """The graph around a body holds its large constants, as what is computed there may read them, too."""
+    weights = RANDOM.standard_normal((8, 256)).astype(np.float32)
+
+    def body(name: str) -> onnx.GraphProto:
+        nodes = [node("MatMul", ["x", "w"], ["p"]), node("Relu", ["p"], ["q"]), node("Relu", ["q"], [name])]
+        return helper.make_graph(nodes, name, [], [value(name)], constants(w=weights))
+
+    source = model(
+        [node("If", ["c"], ["y"], then_branch=body("a"), else_branch=body("b"))],
+        [value("c", BOOL, []), value("x", shape=["n", 8])],
+    )
+    result = eqsat.optimize(source)
+    assert result.program.graph.constants
+    assert result.report.predicted_s_after == result.report.predicted_s_before
+    assert "SLOWER" not in str(result.report)
+
+
 def test_a_body_that_cannot_be_read_stays_and_the_report_says_why(tmp_path: Path) -> None:
     source = choice()
     name = source.graph.node[0].attribute[0].name

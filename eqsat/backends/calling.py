@@ -35,8 +35,10 @@ def load_graph(
 
     def load(folder: Path | None, names: Mapping[File, str]) -> Session:
         model, weights = to_model_and_weights(graph, least_bytes, names)
+        message = model.SerializeToString()
+        del model  # several times as large, where it is not of weights
         return Session(
-            model,
+            message,
             level,
             threads=threads,
             folder=folder,

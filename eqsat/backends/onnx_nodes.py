@@ -11,7 +11,7 @@ from eqsat.frontends.onnx.envelope import envelope_of
 from eqsat.frontends.onnx.subgraphs import rename_captures
 from eqsat.ir.constants import Constant
 from eqsat.ir.extents import is_nameless
-from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, bodies_of
+from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, captures_of
 from eqsat.ir.operator import domain_in_files
 from eqsat.ir.schema_operator import to_type_proto
 from eqsat.ir.schemas import schema_of
@@ -33,7 +33,7 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
     if node.name:
         proto.name = node.name
     proto.output.extend(node.outputs)
-    own = len(node.inputs) - sum(len(b.captures) for b in bodies_of(node.attributes))
+    own = len(node.inputs) - captures_of(node.attributes)
     proto.input.extend(node.inputs[:own])
     captured = iter(node.inputs[own:])
     schema = None if node.opaque or node.domain else schema_of(node.op, opset)

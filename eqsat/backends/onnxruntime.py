@@ -75,12 +75,7 @@ class Session:
                 raise ModelError(f"{model}: no such file")
             if extra:
                 folder = folder or Path(model).resolve().parent
-                model = _read_without_weights(model)
-        source: str | bytes
-        if isinstance(model, onnx.ModelProto) or (extra and isinstance(model, bytes)):
-            source = _with_outputs(model, extra, self.label).SerializeToString()
-        else:
-            source = model if isinstance(model, bytes) else str(model)
+        source = _source_of(model, extra, self.label)
         # The runtime reads the lent arrays whenever it runs: they have to live as long as the session.
         self._lent = [(name, np.asarray(array, order="C")) for name, array in (weights or {}).items()]
 
@@ -317,13 +312,22 @@ def _read_without_weights(path: str | Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: cannot read the model: {str(error).splitlines()[0]}") from None
 
 
-def _with_outputs(model: onnx.ModelProto | bytes, extra: tuple[str, ...], label: str) -> onnx.ModelProto:
-    """A copy of ``model`` that also returns the values named in ``extra``; their types are left to the runtime."""
-    copy = onnx.ModelProto()
-    if isinstance(model, bytes):
-        copy.ParseFromString(model)
-    else:
+def _source_of(model: str | Path | bytes | onnx.ModelProto, extra: tuple[str, ...], label: str) -> str | bytes:
+    """What the runtime loads: a path, or a message that also returns the values named in ``extra``, of types that are left to it.
+
+    The message is all that is left of it: a model may hold gigabytes of attributes, as trees do.
+    """
+    if isinstance(model, onnx.ModelProto):
+        if not extra:
+            return model.SerializeToString()
+        copy = onnx.ModelProto()
         copy.CopyFrom(model)
+    elif not extra:
+        return model if isinstance(model, bytes) else str(model)
+    elif isinstance(model, bytes):
+        copy = onnx.ModelProto.FromString(model)
+    else:
+        copy = _read_without_weights(model)
     present = {output.name for output in copy.graph.output}
     defined = {value for node in copy.graph.node for value in node.output}
     for name in extra:
@@ -332,7 +336,7 @@ def _with_outputs(model: onnx.ModelProto | bytes, extra: tuple[str, ...], label:
         if name not in defined:
             raise ModelError(f"{label}: no node computes a value {name!r}")
         copy.graph.output.append(onnx.ValueInfoProto(name=name))
-    return copy
+    return copy.SerializeToString()
 
 
 def _is_plain(type_text: str) -> bool:

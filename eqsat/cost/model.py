@@ -10,7 +10,7 @@ from typing import Protocol
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError, choices
 from eqsat.ir.einsum import Step, equation_of, steps
-from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node, captures_of
 from eqsat.ir.infer import application_of
 from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Kind, operator, split_key, traits_of
@@ -260,10 +260,12 @@ def find_cost_model(name: str) -> NamedModel:
 
 
 def work_of(app: Application, outputs: Sequence[Type]) -> Work:
-    """The work of a single operator. Constants are read at run time too: they count as bytes."""
+    """The work of a single operator. Constants are read at run time too: they count as bytes, but not what bodies read of the
+    graph around them, of which the weights may as well lie in the bodies."""
     definition = None if app.opaque else operator(app.op)
     kind = definition.kind if definition is not None else Kind.OPAQUE
     flops, types, results = nominal_work(definition, app, outputs)
+    types = types[: len(types) - captures_of(app.attributes)]
     name = f"opaque::{split_key(app.op)[1]}" if app.opaque else app.op
     dtype = _element_type(kind, types)
     read, written = total_bytes(types), total_bytes(results)

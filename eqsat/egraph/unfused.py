@@ -3,8 +3,9 @@ conditions failed there."""
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from eqsat.egraph.egraph import EGraph
@@ -84,17 +85,23 @@ def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, int, str
 
 
 def why_unfused(
-    egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int], writable: Callable[[int], bool]
+    egraph: EGraph,
+    rules: Sequence[AnyRule],
+    chosen: Collection[int],
+    writable: Callable[[int], bool],
+    in_vain: Sequence[AnyRule] = (),
 ) -> dict[str, dict[str, int]]:
     """Structure -> why what is left of one in the program is none -> how many of them. ``chosen``: e-nodes of the program,
-    ``writable``: whether the file may have the operator of an e-node.
+    ``writable``: whether the file may have the operator of an e-node, ``in_vain``: rules that gained nothing in a part of the
+    model, which the e-graph does without.
 
     A softmax is what is left of attention, a root of a norm, and a product that reads dequantised values of one on integers.
     """
     left = [h for h in sorted(chosen) if not egraph.is_constant(h)]
     products = [h for h in left if any(_is_dequantised(egraph, cls) for cls in _factors(egraph, h).values())]
+    softmaxes = [h for h in left if egraph.nodes[h].key == "Softmax"]
     found = {
-        "attention": _why_no_attention(egraph, rules, [h for h in left if egraph.nodes[h].key == "Softmax"], writable),
+        "attention": _why_no_attention(egraph, rules, softmaxes, lambda cls: _why_left(egraph, cls, writable, in_vain)),
         NORM: _conditions_failed(egraph, rules, NORM, [h for h in left if egraph.nodes[h].key == "Sqrt"]),
         INTEGERS: [*_conditions_failed(egraph, rules, INTEGERS, products), *_half_quantised(egraph, products)],
     }
@@ -103,14 +110,14 @@ def why_unfused(
 
 
 def _why_no_attention(
-    egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Sequence[int], writable: Callable[[int], bool]
+    egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Sequence[int], why_left: Callable[[int], str]
 ) -> list[str]:
     structures = [r for r in rules if isinstance(r, GroupRule) and r.structure == "attention" and r.find is not None]
     if not softmaxes or not structures:
         return []
     told: dict[int, str] = {}
     for rule in structures:
-        told |= _reasons(egraph, rule, lambda place: _why_left(egraph, place, writable))
+        told |= _reasons(egraph, rule, why_left)
     return [reason for handle in softmaxes if (reason := _reason_of(egraph, handle, told))]
 
 
@@ -173,13 +180,30 @@ def _is_dequantised(egraph: EGraph, cls: int) -> bool:
     return any(egraph.nodes[h].key == "DequantizeLinear" for h in egraph.members(cls))
 
 
-def _why_left(egraph: EGraph, cls: int, writable: Callable[[int], bool]) -> str:
-    """Why the program does not have the attention that a class has."""
-    fused = [h for h in egraph.members(cls) if traits_of(egraph.nodes[h].key).structure == "attention"]
+def _why_left(egraph: EGraph, cls: int, writable: Callable[[int], bool], in_vain: Sequence[AnyRule]) -> str:
+    """Why the program does not have the attention that a class has, or what moves it: as rows a runtime may have an operator."""
+    places, fused = [egraph.find(cls)], list[int]()
+    for place in places:
+        fused += (h for h in egraph.members(place) if traits_of(egraph.nodes[h].key).structure == "attention")
+        moved = (u for u in egraph.uses(place) if traits_of(egraph.nodes[u].key).sources == (0,))
+        found = {egraph.find(u) for u in moved if egraph.find(egraph.canonical_children(u)[0]) == place}
+        places += sorted(found.difference(places))
     if not fused or any(map(writable, fused)):
         return "it was found, and its steps cost less"
+    if any(_makes_runtimes_attention(egraph, rule) for rule in in_vain):
+        return "it was found, and in a part of the model its steps cost less (--all-rules)"
     listed = " or ".join(sorted({egraph.nodes[h].key for h in fused}))
     return f"it was found, but at its opset, or for its reader, the file may not have {listed} of these types"
+
+
+def _makes_runtimes_attention(egraph: EGraph, rule: AnyRule) -> bool:
+    """Whether a rule looks for attention to make an operator of a runtime of it."""
+    if not rule.domain or not isinstance(rule, GroupRule) or rule.find is None:
+        return False
+    recorder = Recorder(view_of(egraph))
+    with suppress(Unmet):
+        deque(rule.find(recorder), maxlen=0)
+    return any(traits_of(op).structure == "attention" for op in recorder.operators)
 
 
 def _reasons(egraph: EGraph, rule: GroupRule, why_left: Callable[[int], str]) -> dict[int, str]:

@@ -131,6 +131,11 @@ def bodies_of(attributes: Attributes) -> tuple[Subgraph, ...]:
     return tuple(found)
 
 
+def captures_of(attributes: Attributes) -> int:
+    """How many of a node's inputs, the last ones, only tell what its bodies capture."""
+    return sum(len(body.captures) for body in bodies_of(attributes))
+
+
 def nodes_within(nodes: Iterable[Node]) -> Iterator[Node]:
     """Nodes and those in their bodies that are understood."""
     for node in nodes:
@@ -142,8 +147,7 @@ def nodes_within(nodes: Iterable[Node]) -> Iterator[Node]:
 def with_bodies(node: Node, change: Callable[[Subgraph, tuple[str, ...]], tuple[Subgraph, tuple[str, ...]]]) -> Node:
     """``node`` with other bodies: ``change`` takes each with the outer values it captures, and gives another with those
     that this one captures."""
-    bodies = bodies_of(node.attributes)
-    own = len(node.inputs) - sum(len(b.captures) for b in bodies)
+    own = len(node.inputs) - captures_of(node.attributes)
     inputs, rest = list(node.inputs[:own]), node.inputs[own:]
     changed: dict[str, AttributeValue] = {}
     value: AttributeValue

@@ -185,6 +185,7 @@ def open_file(
     wanted = [(*kept, *extra)] if computed.issuperset(extra) else []
     if not {o.name for o in model.graph.output}.issuperset(kept):
         wanted.append(kept)
+    del model  # as large as the file, beside what is loaded
     for names in dict.fromkeys(wanted):
         # With more outputs it is in memory, and ONNX Runtime before 1.21 looks for its weights elsewhere.
         with suppress(ModelError):

@@ -15,5 +15,6 @@
 
 A scale may lie along one axis of a value (`alignment`). Where that is in the weights the traits of the operator say
 (`operators`), so what is declared here for ``L`` and ``f`` holds for every operator with such traits, those defined later
-included. Constants have to stay finite, and shifts of ordinary size: a huge one rounds.
+included. Constants have to stay finite, and shifts of ordinary size: a huge one rounds, and a large
+one behind a product leaves few digits of what is multiplied.
 """

@@ -41,6 +41,9 @@ from eqsat.rules.linear.operators import (
 from eqsat.rules.terms import int64s, mul, reshape, total
 from eqsat.samples.packed import packed_product_plus, packed_product_times
 
+_LARGEST_PASSED = 2.0**6
+"""Beside results of ordinary size such a shift costs six binary digits, of which float32 has 24."""
+
 # --- constants in weights and biases -------------------------------------------------------------------------------------
 
 
@@ -91,6 +94,14 @@ def patch(c: Ref, x: Ref, w: Ref, axes: ProductAxes, node: Ref) -> Term:
 def bound(c: Ref, w: Ref, b: Ref | None) -> float:
     """What no sum of products of elements, and the bias, exceeds."""
     return largest(c) * largest(w) * math.prod(w.static_shape) + (0.0 if b is None else largest(b))
+
+
+def leaves_digits(c: Ref, w: Ref) -> bool:
+    """Whether products of ``c`` and the weights are so small that sums of ``x * w`` without them have about as many digits.
+
+    What is about 2000 and varies by 0.01 is centred before it is scaled: behind a product by 100 the digits are gone.
+    """
+    return largest(c) * largest(w) < _LARGEST_PASSED
 
 
 def padded(node: Ref) -> bool:
@@ -235,6 +246,7 @@ def move_shifts(key: str) -> None:
         FLOAT,
         ordinary_summands("c"),
         f"the sum of c * w finite: bound(c, w, {'b' if into_bias else 'None'}) < limit(w)",
+        "the shift leaves digits: leaves_digits(c, w)",
         FOLDED,
         "it lies along what is summed over: lies_along(c, x, axes(l).data)",
         *(["beta is 1: l.attr('beta', 1) == 1"] if into_bias and not has_bias_by_channel(op) else []),

@@ -1,8 +1,9 @@
 """Fused operators that a file comes with, as what they are built of, so that other rules see through them.
 
 Files that a runtime or its tools have optimised hold products with a scale, activations of sums, norms of sums and attention on
-rows, fused as far as their patterns went; files that were quantised without Q/DQ pairs hold operators on bytes. They stay as they
-are where that is cheapest.
+rows, fused as far as their patterns went; files that were quantised without Q/DQ pairs hold operators on bytes; pipelines of
+scikit-learn begin with features that are scaled, and may end in a linear regression. They stay as they are where that is
+cheapest.
 """
 
 import math
@@ -28,7 +29,7 @@ from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def is_fused(op: Operator) -> bool:
-    """Whether an operator of a runtime is built of others."""
+    """Whether an operator of another domain, such as a runtime's, is built of others."""
     return op.expand is not None and split_key(op.name)[0] not in ("", OWN_DOMAIN)
 
 
@@ -81,10 +82,13 @@ _FORMS = (
     ),
     exactness=Exactness.ROUNDING,
     source="what its definition says",
-    forms=[form(f"com.microsoft.{text}") for text in _FORMS],
+    forms=[
+        *(form(f"com.microsoft.{text}") for text in _FORMS),
+        form("ai.onnx.ml.Scaler(x, offset=(1.5,), scale=(0.5,))"),
+    ],
 )
 def take_fused_operator_apart(m: Match) -> Term:
-    """``f(x, y, ...) == what f is built of`` for an operator of a runtime that the file comes with."""
+    """``f(x, y, ...) == what f is built of`` for an operator of another domain that the file comes with."""
     return parts(m.op, m.node, m.inputs, m.index)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import eqsat
+from eqsat.egraph.unfused import why_unfused
 from eqsat.ir.build import GraphBuilder
+from eqsat.rewrite import find_rule
 
 FLAT: dict[str, Any] = {"form": "flat", "cost": "kernels", "verify": False}
 
@@ -72,6 +75,46 @@ def test_attention_whose_probabilities_are_kept_costs_more_than_its_steps() -> N
     p = b.op("Softmax", b.op("MatMul", q, k))
     report = eqsat.optimize(b.finish([b.op("MatMul", p, v), p]), **FLAT).report
     assert report.missed == {"attention": {"it was found, and its steps cost less": 1}}
+
+
+WITHHELD = "but at its opset, or for its reader, the file may not have Attention of these types"
+
+
+def _attention_of_rows() -> eqsat.Graph:
+    """Its probabilities are kept."""
+    b = GraphBuilder()
+    heads = [b.op("Reshape", b.input(n, "float32", (2, 5, 12)), b.constant([2, 5, 3, 4], "int64")) for n in "qkv"]
+    perms = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
+    q, k, v = (b.op("Transpose", h, perm=perm) for h, perm in zip(heads, perms, strict=True))
+    p = b.op("Softmax", b.op("MatMul", q, k))
+    attended = b.op("Transpose", b.op("MatMul", p, v), perm=(0, 2, 1, 3))
+    return b.finish([b.op("Reshape", attended, b.constant([2, 5, 12], "int64")), p])
+
+
+def test_attention_that_the_file_may_have_of_rows_alone_costs_more_than_its_steps() -> None:
+    """Of heads apart it has none at its opset, but the runtime has its own, which hands out rows."""
+    report = eqsat.optimize(_attention_of_rows(), form="onnxruntime", opset=18, verify=False).report
+    assert report.missed == {"attention": {"it was found, and its steps cost less": 1}}
+
+
+@pytest.mark.parametrize(
+    ("in_vain", "said"),
+    [
+        ((), WITHHELD),
+        (("fuse_transpose_into_left_operand",), WITHHELD),
+        (("use_multi_head_attention",), "and in a part of the model its steps cost less (--all-rules)"),
+    ],
+)
+def test_attention_of_a_runtime_that_gained_nothing_in_a_part_of_the_model(in_vain: Sequence[str], said: str) -> None:
+    options: dict[str, Any] = {"form": "onnxruntime", "opset": 18, "disabled_rules": ["use_multi_head_attention"]}
+    result = eqsat.optimize(_attention_of_rows(), **options, verify=False, keep_egraph=True)
+    assert result.encoding is not None
+    nodes = result.encoding.egraph.nodes
+    without = [find_rule(name) for name in in_vain]
+    found = why_unfused(
+        result.encoding.egraph, result.rules, range(len(nodes)), lambda h: nodes[h].key != "Attention", without
+    )
+    assert list(found["attention"]) == [f"it was found, {said}"]
 
 
 def test_attention_that_the_file_may_not_have_is_said_to_be_withheld() -> None:

@@ -13,6 +13,7 @@ import eqsat
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
 from eqsat.ir.build import GraphBuilder
+from eqsat.ir.interpret import run
 from eqsat.rewrite import find_rule, registered_rules
 
 rng = np.random.default_rng(11)
@@ -284,6 +285,27 @@ def test_shift_before_convolution_folds_without_padding_only(
     x = b.op("Add", b.input("x", "float32", (1, 4, 5, 5)), b.constant(array(4, 1, 1)))
     y = b.op("Conv", x, b.constant(array(6, 4 // group, 3, 3)), pads=pads, group=group)
     assert counts(optimized(b.finish({"y": y}))) == left
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "left"), [(2.0, 0.5, 0), (123.0, 58.0, 0), (48.0, 0.02, 1), (2000.0, 5.0, 1)]
+)
+@pytest.mark.parametrize("op", ["Gemm", "MatMul", "Conv"])
+def test_what_varies_by_little_is_centred_before_it_is_multiplied(
+    op: str, mean: float, deviation: float, left: int
+) -> None:
+    """Behind the product the difference of two large numbers would be left: few digits, which random inputs do not show."""
+    b = GraphBuilder()
+    size = (3, 3) if op == "Conv" else ()
+    x = b.input("x", "float32", (5, 4, *size))
+    w = array(8, 4, *size) if op == "Conv" else array(4, 8)
+    centred = b.op("Sub", x, b.constant(np.full((4, *(1 for _ in size)), mean, np.float32)))
+    y = b.op(op, b.op("Div", centred, b.constant(np.float32(deviation))), b.constant(w / np.abs(w).max()))
+    result = optimized(b.finish({"y": y}))
+    assert sum(counts(result).get(name, 0) for name in ("Add", "Sub")) == left
+    feeds = {"x": (mean + deviation * rng.normal(size=(5, 4, *size))).astype(np.float32)}
+    expected, found = (run(g, feeds)["y"] for g in (result.original, result.program.graph))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_shift_before_dense_layer_joins_its_bias() -> None:
