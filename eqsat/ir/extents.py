@@ -74,13 +74,15 @@ def _without(factors: Monomial, gone: Monomial) -> Monomial | None:
 
 
 def floor_divide(a: Dim, b: Dim) -> Dim:
-    """``a // b``, rounded down, of a ``b`` that is not 0.
+    """``a // b``, rounded down; 0 of a ``b`` that is 0, where no model runs.
 
     One division by numbers after another is one, as of the frames behind several convolutions:
 
     >>> floor_divide("floordiv(seq + 1, 64) + 1", 3)
     'floordiv(seq + 65, 192)'
     """
+    if b == 0:
+        return 0
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     exact = quotient(a, b)

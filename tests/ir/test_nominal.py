@@ -77,3 +77,9 @@ def test_of_images_as_many_pixels_are_left_along_both_axes_together(
 def test_no_extent_counts_as_less_than_nothing() -> None:
     assert number_of("batch - 4", {"batch": 1}) == 0
     assert number_of("batch - 4", {"batch": 7}) == 3
+
+
+@pytest.mark.parametrize("extent", ["floordiv(samples, frames - 1)", "floordiv(8, frames - 1)", "frames - 1"])
+def test_what_is_divided_by_no_elements_has_none(extent: str) -> None:
+    """A length that a Reshape leaves open, of sound too short for one frame."""
+    assert number_of(extent, {"samples": 20, "frames": 1}) == 0
