@@ -143,7 +143,7 @@ def broadcast(*dims: str) -> str:
     """The extent that extents broadcast to, each of which may be 1: one text, whatever the order and nesting.
 
     Of ``min(512, seq)`` and ``seq`` it is ``seq``: were the other one 512 and smaller, they would not broadcast. So it is of
-    ``max(1, seq)`` and ``seq``.
+    ``max(1, seq)`` and ``seq``, and of ``max(0, seq - 1)`` and ``seq - 1``, which is an extent.
 
     >>> broadcast(broadcast("seq", "n"), "n"), broadcast("max(0, seq - 1) + 1", "seq")
     ('broadcast(n, seq)', 'seq')
@@ -155,7 +155,7 @@ def broadcast(*dims: str) -> str:
     for d in sorted(parts):
         number, other = _bound(d, "min")
         least, more = _bound(d, "max")
-        if (number > 0 and other in parts) or (least == 1 and more in parts) or any(_is_short(d, p) for p in parts):
+        if (number > 0 and other in parts) or (least <= 1 and more in parts) or any(_is_short(d, p) for p in parts):
             parts.discard(d)
     return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
 
