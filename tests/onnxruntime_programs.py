@@ -148,10 +148,10 @@ PROGRAMS = {
         {
             "Attention": 1,
             "MatMul": 2,
-            "BiasGelu": 1,
+            "Gelu": 1,
             "SkipLayerNormalization": 1,
             "QuickGelu": 1,
-            "Add": 1,
+            "Add": 2,
         },
     ),
     "scores": (scores(), {"FusedMatMul": 1, "Tanh": 1}),

@@ -173,6 +173,21 @@ def test_extents_without_names_get_one_each_in_the_example() -> None:
     assert _beside_mask("mask.0", "mask.1").endswith("for example --dim batch=n,mask.0=n --dim seq=n1,mask.1=n1")
 
 
+def test_extents_of_which_nothing_is_known_ask_for_numbers() -> None:
+    """To call the length of a text that of the sound beside it would not help."""
+    b = GraphBuilder()
+    q, text = b.input("q", "float32", ("batch", "samples", 4)), b.input("text", "float32", ("batch", "words", 4))
+    zero, low = b.constant(np.float32(0)), b.constant(np.float32(-1e9))
+    kept = b.op("Compress", q, b.input("kept", "bool", ("samples",)), axis=1)
+    mask = b.op("Greater", b.op("ReduceSum", kept, b.constant(np.array([0, 2])), keepdims=0), zero)
+    scores = b.op("Where", mask, b.op("Sin", b.op("MatMul", q, b.op("Transpose", q, perm=(0, 2, 1)))), low)
+    given = {"y": b.op("MatMul", b.op("Softmax", scores), q), "z": b.op("Neg", text)}
+    ((reason, _),) = eqsat.optimize(b.finish(given), verify=False).report.missed["attention"].items()
+    assert reason.endswith(
+        "; extents that the model computes (?) are not known: numbers for its inputs may help (--dim samples=N)"
+    )
+
+
 def _with_other_names(path: Path, names: dict[str, tuple[str, str]]) -> onnx.ModelProto:
     model = onnx.load(path)
     for given in model.graph.input:

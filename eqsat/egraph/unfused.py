@@ -228,15 +228,20 @@ def _about(egraph: EGraph, match: Match) -> str:
     if not known:
         return ""
     computed = [d for t in known.values() for d in t.shape or () if isinstance(d, str) and "(" in d]
-    advice = _advice(egraph, frozenset(re.findall(r"[\w.]+", " ".join(computed)))) if computed else ""
+    advice = _advice(egraph, frozenset(re.findall(r"[?\w.]+", " ".join(computed)))) if computed else ""
     return f" ({', '.join(f'{name} {type}' for name, type in known.items())}){advice}"
 
 
 def _advice(egraph: EGraph, concerned: frozenset[str]) -> str:
     """Which extents of the inputs may be one, though they have several names; example and all, of those ``concerned`` if there
-    are any."""
+    are any. Or, where the model computes extents that nothing is known of, which to make numbers."""
     types = {str(egraph.nodes[h].attributes["name"]): egraph.full_type_of(h) for h in egraph.inputs()}
     shapes = {name: t.shape for name, t in types.items() if isinstance(t, TensorType) and t.shape}
+    own = dict.fromkeys(d for shape in shapes.values() for d in shape if isinstance(d, str))
+    if any(d.startswith("?") and d not in own for d in concerned):
+        numbers = " ".join(f"--dim {d}=N" for d in own if d in concerned)
+        unknown = "; extents that the model computes (?) are not known: numbers for its inputs may help"
+        return f"{unknown} ({numbers})" if numbers else ""
     pairs = [
         (a, b)
         for first, second in itertools.combinations(shapes.values(), 2)

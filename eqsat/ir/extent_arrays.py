@@ -39,11 +39,15 @@ class Extent:
         return Extent(extents.subtract(0, self.dim))
 
     def __truediv__(self, other: Any) -> Extent:
-        """Integers divide towards zero: told of those that are not negative."""
+        """Integers divide towards zero: told of those that are not negative, or by so little that 0 comes out."""
         by = dim_of(other)
-        if not extents.at_least(self.dim, 0) or not extents.at_least(by, 0) or by == 0:
+        if by == 0 or not extents.at_least(by, 0):
             raise Undecided
-        return Extent(extents.floor_divide(self.dim, by))
+        if extents.at_least(self.dim, 0):
+            return Extent(extents.floor_divide(self.dim, by))
+        if extents.at_least(self.dim, extents.subtract(1, by)):
+            return Extent(extents.maximum(0, extents.floor_divide(self.dim, by)))
+        raise Undecided
 
     def __rtruediv__(self, other: Any) -> Extent:
         return Extent(dim_of(other)) / self

@@ -10,7 +10,7 @@ is known, and occurs nowhere else.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, reduce
 
 from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_of, plus, times
@@ -74,13 +74,15 @@ def _without(factors: Monomial, gone: Monomial) -> Monomial | None:
 
 
 def floor_divide(a: Dim, b: Dim) -> Dim:
-    """``a // b``, rounded down, of a ``b`` that is not 0.
+    """``a // b``, rounded down; 0 of a ``b`` that is 0, where no model runs.
 
     One division by numbers after another is one, as of the frames behind several convolutions:
 
     >>> floor_divide("floordiv(seq + 1, 64) + 1", 3)
     'floordiv(seq + 65, 192)'
     """
+    if b == 0:
+        return 0
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     exact = quotient(a, b)
@@ -107,13 +109,17 @@ def _quotient_of_rest(rest: Form, b: int) -> Dim:
 def maximum(a: Dim, b: Dim) -> Dim:
     """The larger of two extents.
 
-    >>> maximum(0, "min(1, seq) + seq - 1")
-    'seq'
+    >>> maximum(0, "min(1, seq) + seq - 1"), maximum(0, "max(0, seq - 1) - 1")
+    ('seq', 'max(0, seq - 2)')
     """
     if at_least(a, b):
         return a
     if at_least(b, a):
         return b
+    for one, other in ((a, b), (b, a)):
+        number, more = _bound(other, "max")
+        if isinstance(more, str) and at_least(one, number):
+            return maximum(one, more)
     for symbol in sorted(symbols(a) | symbols(b)):
         # Is it the same without a ``min(1, symbol)``, where the symbol is 0 and where it is more?
         filled = [_without_least(d, symbol) for d in (a, b)]
@@ -141,7 +147,7 @@ def broadcast(*dims: str) -> str:
     """The extent that extents broadcast to, each of which may be 1: one text, whatever the order and nesting.
 
     Of ``min(512, seq)`` and ``seq`` it is ``seq``: were the other one 512 and smaller, they would not broadcast. So it is of
-    ``max(1, seq)`` and ``seq``.
+    ``max(1, seq)`` and ``seq``, and of ``max(0, seq - 1)`` and ``seq - 1``, which is an extent.
 
     >>> broadcast(broadcast("seq", "n"), "n"), broadcast("max(0, seq - 1) + 1", "seq")
     ('broadcast(n, seq)', 'seq')
@@ -153,7 +159,7 @@ def broadcast(*dims: str) -> str:
     for d in sorted(parts):
         number, other = _bound(d, "min")
         least, more = _bound(d, "max")
-        if (number > 0 and other in parts) or (least == 1 and more in parts) or any(_is_short(d, p) for p in parts):
+        if (number > 0 and other in parts) or (least <= 1 and more in parts) or any(_is_short(d, p) for p in parts):
             parts.discard(d)
     return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
 
@@ -171,7 +177,22 @@ def operands(dim: str, function: str) -> tuple[Dim, ...]:
     return called[1] if called else ()
 
 
-def _bound(dim: str, function: str) -> tuple[int, Dim]:
+def unbounded(dim: Dim) -> Dim:
+    """``x`` of an extent that is ``max(k, x)``, plus a number perhaps, with that number; any other as it is.
+
+    >>> unbounded("max(0, seq - 1) + 1")
+    'seq'
+    """
+    return _bound(dim, "max")[1] or dim
+
+
+def among(dim: Dim, known: Collection[Dim]) -> Dim:
+    """An extent, by its name among ``known`` ones: none is negative, so ``max(0, seq - 1)`` is ``seq - 1`` beside that."""
+    least, more = _bound(dim, "max")
+    return more if least <= 0 and isinstance(more, str) and more in known else dim
+
+
+def _bound(dim: Dim, function: str) -> tuple[int, Dim]:
     """``k`` and ``x`` of an extent that is ``min(k, x)``, or ``max(k, x)``, plus a number perhaps; (0, 0) of any other."""
     form = form_of(dim)
     varying = dim_of({factors: n for factors, n in form.items() if factors})

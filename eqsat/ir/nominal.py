@@ -167,7 +167,8 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     if free := sorted(sizes.keys() - numbers.keys() - ones):
         made = {d for shape in _shapes(graph, graph.types) for d in shape if isinstance(d, str)}
         for name in free:
-            beside = any(name in shape and not {*free}.isdisjoint({*shape} - {name}) for shape in shapes)
+            # of squares both sides are one symbol
+            beside = any(name in shape and sum(d in free for d in shape) > 1 for shape in shapes)
             sizes[name] = _grown(name, sizes, [d for d in made if name in symbols(d)], _LEAST[beside])
     return sizes
 

@@ -1,7 +1,7 @@
 """Extents to run a model at, most telling first, within a bound on memory."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import leading_symbols
@@ -30,6 +30,10 @@ _GROWN = (2, 4, 8, 16, 32, 64, 128, 224, 1024, 512, 4096, 16384, 65536, 1 << 18,
 
 A window of 512 in a signal of 1024 can be moved, in one of 512 it cannot."""
 
+_TRACED, _TRACED_NODES = 1024, 100_000
+"""Where none of these fits, each extent up to this one is tried, and so many nodes are sized for it, at most: a model whose
+tables belong to one size (positions of patches) runs at no other, whatever its inputs say."""
+
 
 class Sizes:
     """Extents of the symbolic dimensions of ``graph``."""
@@ -37,6 +41,8 @@ class Sizes:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.relations = relations_of(graph)
+        leading = leading_symbols(graph)
+        self._batches = {s for s in self.relations.free if s in leading or "batch" in s.lower()}
 
     def candidates(self) -> Iterator[dict[str, int]]:
         """Extents that fit, most telling first: pairwise different ones; all 1; batches of 1; equal ones, larger and larger."""
@@ -45,7 +51,7 @@ class Sizes:
             return
         seen: list[dict[str, int]] = []
         large: dict[int, dict[str, int]] = {}
-        for sizes, found in map(self._mended, self._proposed()):
+        for sizes, found in itertools.chain(map(self._mended, self._proposed()), self._traced(seen)):
             if sizes not in seen and (needed := _bytes(found)) is not None:
                 if needed <= TRIAL_BYTES:
                     yield sizes
@@ -69,9 +75,8 @@ class Sizes:
     def _proposed(self) -> Iterator[dict[str, int]]:
         complete = self.relations.complete
         free = self.relations.free
-        leading = leading_symbols(self.graph)
-        batches = {s for s in free if s in leading or "batch" in s.lower()}
-        general = [_distinct(free, leading, k) for k in range(3)]
+        batches = self._batches
+        general = [_distinct(free, leading_symbols(self.graph), k) for k in range(3)]
         yield complete(general[0])
         # What has to be some number where operands broadcast may be 1 as well.
         ones = complete(dict.fromkeys(free, 1))
@@ -82,9 +87,26 @@ class Sizes:
         lengths = [s for s in free if s not in batches]
         for extent in _GROWN:
             for rows in (2, 1):
-                yield complete({s: rows if s in batches else extent for s in free})
+                yield self._alike(rows, extent)
             yield from (complete({**general[0], s: extent}) for s in lengths)
             yield complete(dict.fromkeys(free, extent))
+
+    def _traced(self, seen: Sequence[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Sized]]:
+        """The least extent that fits where nothing was ``seen`` to fit, of all symbols but those of batches."""
+        nodes = 0
+        for extent in range(1, 0 if seen else _TRACED + 1):
+            found = self._sized(sizes := self._alike(2, extent))
+            if found.misfit is None:
+                yield sizes, found
+                yield (single := self._alike(1, extent)), self._sized(single)
+                return
+            nodes += found.misfit + 1
+            if nodes > _TRACED_NODES:
+                return
+
+    def _alike(self, rows: int, extent: int) -> dict[str, int]:
+        """``rows`` in batches, and all else ``extent``."""
+        return self.relations.complete({s: rows if s in self._batches else extent for s in self.relations.free})
 
     def _mended(self, sizes: dict[str, int]) -> tuple[dict[str, int], Sized]:
         """``sizes`` with what the definition of an operator asks for in place of an extent: a buffer as long as a window; and the

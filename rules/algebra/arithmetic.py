@@ -93,6 +93,17 @@ equation(
     varies("y"),
 )
 
+# What passes gradients by a step that has none leaves behind: the code word of a value, or the largest of probabilities. Not so
+# ``(x + c) - c``: with a huge constant that is how one rounds.
+equation(
+    "cancel_what_was_subtracted",
+    "(x - y) + y == x",
+    same_type("x"),
+    varies("y"),
+    exactness=ROUNDING,
+    source="associativity over the reals",
+)
+
 # --- powers, reciprocals
 
 equation("square_instead_of_raising", "x ** 2 == x * x", same_type("x"), exactness=ROUNDING, source=WITHIN_ONE_UNIT)

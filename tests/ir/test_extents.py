@@ -116,6 +116,8 @@ def test_what_broadcasts_may_be_one() -> None:
     assert broadcast(str(minimum("seq", 512)), "seq") == "seq"
     assert broadcast("max(0, seq - 1) + 1", "seq") == "seq"
     assert broadcast("max(0, seq - 1) + 2", "seq") != "seq"
+    assert broadcast("max(0, seq - 1)", "seq - 1") == "seq - 1"
+    assert broadcast("max(2, seq - 1)", "seq - 1") != "seq - 1"
     assert broadcast(LAST_OF_8, "seq") == "seq"
     assert broadcast(str(subtract(LAST_OF_8, 1)), "seq") != "seq"
     for n, m in itertools.product((1, 3), (1, 3)):

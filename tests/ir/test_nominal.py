@@ -61,16 +61,25 @@ def test_enough_is_left_where_a_model_has_strides(strides: int, expected: int) -
     assert assumed_sizes(b.finish({"y": b.op("Neg", sound)}), {}) == {"samples": expected}
 
 
+@pytest.mark.parametrize("sides", [("rows", "columns"), ("side", "side")])
 @pytest.mark.parametrize(("strides", "expected"), [(4, 128), (5, 512)])
-def test_of_images_as_many_pixels_are_left_along_both_axes_together(strides: int, expected: int) -> None:
+def test_of_images_as_many_pixels_are_left_along_both_axes_together(
+    sides: tuple[str, str], strides: int, expected: int
+) -> None:
     b = GraphBuilder()
-    image = b.input("image", "float32", (1, 1, "rows", "columns"))
+    image = b.input("image", "float32", (1, 1, *sides))
     kernel = b.constant(np.ones((1, 1, 2, 2), np.float32))
     for _ in range(strides):
         image = b.op("Conv", image, kernel, strides=(2, 2))
-    assert assumed_sizes(b.finish({"y": b.op("Neg", image)}), {}) == {"rows": expected, "columns": expected}
+    assert assumed_sizes(b.finish({"y": b.op("Neg", image)}), {}) == dict.fromkeys(sides, expected)
 
 
 def test_no_extent_counts_as_less_than_nothing() -> None:
     assert number_of("batch - 4", {"batch": 1}) == 0
     assert number_of("batch - 4", {"batch": 7}) == 3
+
+
+@pytest.mark.parametrize("extent", ["floordiv(samples, frames - 1)", "floordiv(8, frames - 1)", "frames - 1"])
+def test_what_is_divided_by_no_elements_has_none(extent: str) -> None:
+    """A length that a Reshape leaves open, of sound too short for one frame."""
+    assert number_of(extent, {"samples": 20, "frames": 1}) == 0

@@ -10,7 +10,8 @@ import pytest
 
 from eqsat.errors import ShapeError
 from eqsat.ir.constants import Constant
-from eqsat.ir.extent_arrays import as_array, dims_of
+from eqsat.ir.extent_arrays import Extent, Undecided, as_array, dims_of
+from eqsat.ir.extents import evaluate
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, operator
 from eqsat.ir.shape_values import shape_value
@@ -71,6 +72,10 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Reshape", ("b", 4), [-1]), "float32[4*b]"),
     (_apply("Reshape", ("b", 4), [2, -1]), "float32[2, 2*b]"),
     (_apply("Reshape", ("b", 3), [2, -1]), "float32[2, b + floordiv(b, 2)]"),
+    (_apply("Reshape", ("b", "s - 1", 4), ["b", "max(0, s) - 1", 2, 2]), "float32[b, s - 1, 2, 2]"),
+    (_apply("Reshape", ("b", "s - 1", 4), [-1, "max(0, s) - 1", 4]), "float32[b, s - 1, 4]"),
+    (_apply("Reshape", ("b", "m*n"), ["b", "max(0, n - 1) + 1", "max(0, m - 1) + 1"]), "float32[b, n, m]"),
+    (_apply("Reshape", ("b", "m", "n"), ["b", "m*max(0, n - 1) + m"]), "float32[b, m*n]"),
     (_apply("Reshape", ("b", 4), INTS), "float32[?, ?, ?]"),
     (_apply("Reshape", ("b", 4), tensor_type("int64", ("k",))), "float32"),
     (_apply("Reshape", (0, 4), [0, 4], allowzero=1), "float32[0, 4]"),
@@ -280,6 +285,15 @@ def test_lists_of_extents_are_followed_through_sums_and_products_of_them() -> No
     assert _extents(_apply("Sum", ["n", 4], [1, 2])) == ["n + 1", 6]
     assert _extents(_apply("CumSum", ["n", 4], np.array(0))) == ["n", "n + 4"]
     assert _extents(_apply("ReduceMean", ["n", 4])) is None
+
+
+def test_what_is_less_than_one_divisor_below_0_divides_to_0() -> None:
+    """Integers divide towards zero: frames of sound as exporters count them. Of what may be below that nothing is said."""
+    frames = Extent("n - 127") / 384
+    for n in (0, 126, 127, 510, 511, 895):
+        assert evaluate(frames.dim, {"n": n}.__getitem__) == int((n - 127) / 384)
+    with pytest.raises(Undecided):
+        _ = Extent("n - 384") / 384
 
 
 def test_truth_values_become_numbers_before_they_are_counted() -> None:

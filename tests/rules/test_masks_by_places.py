@@ -122,6 +122,20 @@ def test_what_is_near_causality_stays_a_mask(name: str) -> None:
     assert not is_causal(OTHERS[name])
 
 
+def test_places_are_as_many_as_there_are_frames_behind_a_convolution() -> None:
+    """A Range to a number that might be negative, were it not an extent of the scores."""
+    b = GraphBuilder("sound")
+    sound, kernel = b.input("sound", "float32", ("batch", 8, "samples")), b.constant(np.ones((16, 8, 3), np.float32))
+    frames = b.op("Transpose", b.op("Conv", sound, kernel, strides=(2,)), perm=(0, 2, 1))
+    scores = b.op("MatMul", frames, b.op("Transpose", frames, perm=(0, 2, 1)))
+    allowed = compared("LessOrEqual")(b, scores)
+    scores = b.op("Where", allowed, scores, number(b, -np.inf))
+    graph = b.finish({"y": b.op("MatMul", b.op("Softmax", scores, axis=-1), frames)})
+    result = eqsat.optimize(graph)
+    assert result.report.recognized == {"attention": 1}
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+
+
 def test_places_tell_that_nothing_is_packed() -> None:
     """As transformers finds sequences packed into one: where the difference of positions is not 1, another begins."""
 

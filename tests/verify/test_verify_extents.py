@@ -200,6 +200,16 @@ def test_extents_grow_until_a_window_fits() -> None:
     assert first["rows"] == 2
 
 
+def test_a_model_that_runs_at_one_size_of_images_only_is_run_at_that() -> None:
+    """Five times five patches of 14, in a file that calls height and width free."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("batch", 3, "height", "width"))
+    patches = b.op("Conv", x, b.constant(np.ones((8, 3, 14, 14)), "float32"), strides=(14, 14))
+    graph = b.finish({"y": b.op("Reshape", patches, b.constant([0, 8, 25], "int64"))})
+    sides = {"height": 70, "width": 70}
+    assert [t.sizes for t in trials_of(graph)] == [{"batch": n, **sides} for n in (2, 1, 0)]
+
+
 @pytest.mark.parametrize("rank", [1, 5])
 def test_memory_bounds_the_extents(rank: int) -> None:
     """Whatever grows, the values alive at once stay below the bound."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ir.extents import differ, floor_divide, product, quotient
+from eqsat.ir.extents import among, differ, floor_divide, product, quotient, unbounded
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, InferRule, Kind, no_flops
@@ -46,12 +46,25 @@ def reshaped(app: Application, shape: Shape | None, target: list[Dim]) -> Shape:
         elif isinstance(d, int) and d < 0:
             raise app.fail(f"target {format_shape(target)} has a negative extent")
         else:
-            result.append(d)
+            result.append(among(d, shape or ()))
     if free is not None:
         result[free] = fresh_symbol() if shape is None else _rest(app, shape, result, target)
     elif shape is not None:
         _check_size(app, shape, result, target)
+        result = _as_counted(shape, result)
     return tuple(result)
+
+
+def _as_counted(shape: Shape, result: list[Dim]) -> list[Dim]:
+    """The extents, those that are no less than some number as what there are elements for: frames of sound are counted with
+    divisions towards zero, and where that makes a difference the elements are not as many."""
+    above = product(shape)
+    if product(likely := list(map(unbounded, result))) == above:
+        return likely
+    for i, d in enumerate(result):
+        told = quotient(above, product(result[:i] + result[i + 1 :])) if isinstance(d, str) and "max(" in d else None
+        result = result if told is None else [*result[:i], told, *result[i + 1 :]]
+    return result
 
 
 def _rest(app: Application, shape: Shape, others: list[Dim], target: list[Dim]) -> Dim:
