@@ -115,11 +115,20 @@ def _traced(
         # extents that happen to be equal for the same.
         with tracing_options.patch(backed_size_oblivious=module.symbolic, use_duck_shape=False):
             exported = torch.export.export(module, unmarked, dynamic_shapes=_shapes(module), strict=False)
+        _forget_types(exported)
         if torch.is_autocast_enabled(torch.device(module.captured.device).type):
             exported = exported.run_decompositions(
                 {}
             )  # converts types where autocast does; what is exported does not yet
         return exported, exported.run_decompositions({}) if _writes(exported) else exported
+
+
+def _forget_types(exported: torch.export.ExportedProgram) -> None:
+    """Takes out what asserts the types that tensors have where autocast does not convert them yet, as before a conversion."""
+    for module in exported.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):
+                module.graph.erase_node(node)
 
 
 def _name_product_of_bytes(node: torch.fx.Node) -> None:

@@ -35,10 +35,11 @@ def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor],
     with tracing(None), torch.no_grad():
         try:
             return compile_fx(module, list(examples), config_patches={**options})
-        except Exception:  # torch 2.13 cannot view what it cuts off a product that it pads, on GPUs beside convolutions
-            if not any(x.is_cuda for x in examples):
-                raise
-            return compile_fx(module, list(examples), config_patches={**options, "shape_padding": False})
+        except Exception:
+            # Torch 2.13 cannot view what it cuts off a product that it pads, on GPUs beside convolutions; and as constants it packs
+            # weights of any type for convolutions on the CPU, of which those of double have no kernels.
+            without = "shape_padding" if any(x.is_cuda for x in examples) else "freezing"
+            return compile_fx(module, list(examples), config_patches={**options, without: False})
 
 
 class Executable:

@@ -620,6 +620,35 @@ def test_types_are_converted_where_autocast_does(compilations: list[bool]) -> No
     assert len(compilations) == 2
 
 
+def test_a_graph_may_convert_types_where_its_own_autocast_has_converted_them(compilations: list[bool]) -> None:
+    linear, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+
+    def function(x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = linear(x)
+        return y.float() + linear(x)
+
+    _same(_compiled(function, runtime="eager")(x), function(x), atol=2e-2)
+    assert compilations == [False]
+
+
+def test_convolutions_are_of_bfloat16_where_autocast_makes_them_so(compilations: list[bool]) -> None:
+    model, x = Picture().eval(), torch.randn(2, 3, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = _compiled(model)(x), model(x)
+    assert found.dtype is expected.dtype
+    _same(found, expected, atol=5e-2)
+    assert compilations == [False]
+
+
+def test_convolutions_of_doubles_run_in_inductor(compilations: list[bool]) -> None:
+    with torch.inference_mode(False):  # else weights are no constants
+        model = Picture().eval().double()
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    _same(_compiled(model)(x), model(x), atol=1e-12)
+    assert compilations == [False]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_what_onnxruntime_has_no_kernels_for_runs_in_pytorch_optimised(dtype: Any, compilations: list[bool]) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 8)).eval().to(dtype)
