@@ -659,6 +659,20 @@ def test_what_onnxruntime_has_no_kernels_for_runs_in_pytorch_optimised(dtype: An
     assert compilations == [False, True]  # by Inductor, and operator by operator where it would be for one size
 
 
+def test_integers_that_onnxruntime_has_no_kernels_for_run_in_pytorch_optimised(compilations: list[bool]) -> None:
+    def function(x: Any) -> Any:
+        return torch.relu(2 * x) + x
+
+    compiled = _compiled(function)
+    for rows in (2, 3):
+        x = torch.randint(-9, 9, (rows, 8))
+        _same(compiled(x), function(x))
+    assert compilations == [False, True]
+    torch.compiler.reset()
+    with pytest.warns(FallbackWarning, match="ONNX Runtime has no kernels on the CPU for Relu of int64"):
+        _compiled(function, runtime="onnxruntime")(x)
+
+
 def test_a_runtime_that_is_asked_for_and_has_no_kernels_is_named() -> None:
     x = torch.randn(2, 8, dtype=torch.float64)
     with pytest.warns(FallbackWarning, match=r"ONNX Runtime has no kernels on the CPU for .* of double"):
@@ -1141,10 +1155,13 @@ def test_weights_without_a_version_are_inputs() -> None:
     ("options", "said"),
     [
         ({"numeric": "exact"}, "did you mean 'numerics'"),
+        ({"runtme": "eager"}, "did you mean 'runtime'"),
         ({"numerics": "exakt"}, "did you mean 'exact'"),
         ({"level": "most"}, "most"),
         ({"runtime": "tensorrt"}, "runtime 'tensorrt' does not exist"),
         ({"runtime": "eager", "threads": 1}, "'threads' is one of ONNX Runtime's"),
+        ({"threads": "two"}, "threads is 'two'"),
+        ({"threads": 0}, "threads is 0"),
         ({"feeds": []}, "'feeds' is none of the backend's"),
     ],
 )
