@@ -21,6 +21,7 @@ from eqsat.dynamo.captured import Captured, KernelError, NodeError, UnsupportedE
 from eqsat.dynamo.export import export_captured
 from eqsat.dynamo.extents import require
 from eqsat.dynamo.running import in_onnxruntime, in_torch
+from eqsat.dynamo.views import axes_in_memory
 from eqsat.errors import EqsatError, ModelError, OptionError, choices
 from eqsat.exactness import Exactness
 from eqsat.frontends import load
@@ -216,12 +217,15 @@ def _function(
         compute = in_torch(graph, written, captured.device, tensors if runtime == "inductor" else None, settings.mode)
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
     rest = captured.rest()
+    orders = {n: axes_in_memory(n) for n in captured.computed}
+    moved = [(n, np.argsort(axes).tolist()) for n, axes in orders.items() if axes != sorted(axes)]
     complex_nodes = [n for n in captured.computed if n.meta["example_value"].is_complex()]
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         found = compute([pairs(inputs[i]) for i in captured.tensors])
         known: dict[Any, Any] = dict(zip(captured.computed, found, strict=False))
         known.update((node, torch.view_as_complex(known[node].contiguous())) for node in complex_nodes)
+        known.update((n, known[n].permute(axes)) for n, axes in moved)
         for i, value in zip(captured.written, found[len(captured.computed) :], strict=True):
             if value is not inputs[i]:
                 inputs[i].copy_(value)

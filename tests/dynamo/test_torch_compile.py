@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -365,6 +367,24 @@ def test_outputs_that_are_views_share_their_memory() -> None:
         x.zero_()
         assert not any(view.any() for view in (first, pairs, flat))
         assert count == rows
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "inductor", "eager"])
+def test_outputs_lie_as_they_do_in_pytorch(runtime: str, compilations: list[bool]) -> None:
+    def function(x: Any, y: Any) -> Any:
+        z = (x * 2).transpose(1, 2).relu()
+        torch._dynamo.graph_break()
+        turned = torch.view_as_complex(torch.stack((x, x + 1), -1)).permute(2, 0, 1) * 2
+        return z.transpose(1, 2).view(-1) + 1, y * 2, (y + 1)[:, :, 1:], turned
+
+    compiled = _compiled(function, runtime=runtime)
+    for rows in (2, 3):
+        x, y = torch.randn(rows, 3, 8), torch.randn(rows, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+        found, expected = compiled(x, y), function(x, y)
+        _same(found, expected)
+        for i in (0, 1, 3):
+            assert found[i].stride() == expected[i].stride()
+    assert len(compilations) == 4
 
 
 def test_outputs_that_are_parts_of_a_value_share_its_memory(compilations: list[bool]) -> None:
@@ -885,6 +905,22 @@ def test_a_graph_is_cut_at_what_has_to_run_in_pytorch(compilations: list[bool]) 
     assert len(compilations) == 6
 
 
+def test_what_is_taken_out_of_a_tensor_is_behind_the_places_that_it_is_taken_from() -> None:
+    def function(x: Any) -> Any:
+        y = torch.tanh(torch.exp(x) * 2 + x)
+        y = y[torch.randperm(3)]
+        return torch.tanh(y + 1) * y
+
+    x = torch.randn(3, 8)
+    compiled = _compiled(function)
+    with pytest.warns(FallbackWarning, match=r"of a graph of \d+ operators 1 run in PyTorch .*randperm draws random"):
+        compiled(x)
+    torch.manual_seed(1)
+    found = compiled(x)
+    torch.manual_seed(1)
+    _same(found, function(x))
+
+
 def test_a_graph_that_is_cut_runs_again_with_other_values(compilations: list[bool]) -> None:
     model = Cut().eval()
     compiled, total = _compiled(model), torch.zeros(())
@@ -1137,6 +1173,25 @@ def test_modules_of_the_same_code_keep_their_own_weights() -> None:
         for _ in range(2):
             for model, run in zip(models, compiled, strict=True):
                 _same(run(x), model(x))
+
+
+def test_weights_of_a_model_that_is_gone_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    runners: list[Any] = []
+    run = backend._Runner.__call__
+    monkeypatch.setattr(backend._Runner, "__call__", lambda self, *given: runners.append(self) or run(self, *given))
+    with torch.inference_mode(False), torch.no_grad():
+        model = Layer().eval()
+        compiled, other = _compiled(model), Layer().eval()
+        weights = [weakref.ref(p) for p in (*model.parameters(), *model.buffers())]
+        for rows in (2, 3):
+            compiled(torch.randn(rows, 8))
+        assert all(runner._programs for runner in runners)
+        del model, compiled
+        gc.collect()
+        assert [w() for w in weights] == [None] * len(weights)
+        assert not any(runner._programs or runner._last for runner in runners)
+        x = torch.randn(2, 8)
+        _same(_compiled(other)(x), other(x))
 
 
 def test_weights_without_a_version_are_inputs() -> None:
