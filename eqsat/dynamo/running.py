@@ -155,7 +155,8 @@ def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Ten
                 found[i] = inputs[in_place[i]]
                 continue
             place = value.untyped_storage().data_ptr()
-            found[i] = value.clone() if constant[i] or place in taken or place in constants else value.contiguous()
+            shared = constant[i] or place in taken or place in constants
+            found[i] = value.clone(memory_format=torch.contiguous_format) if shared else value.contiguous()
             taken.add(place)
         return found
 

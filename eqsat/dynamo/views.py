@@ -21,6 +21,7 @@ VIEWS = (
     {"chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "getattr", "getitem", "movedim"}
     | {"narrow", "permute", "reshape", "select", "split", "squeeze", "swapaxes", "t", "to", "transpose", "unbind"}
     | {"unflatten", "unfold", "unsqueeze", "view", "view_as"}
+    | {"mT", "mH", "matrix_H", "numpy_T"}  # attributes, from torch 2.14 on
 )
 """Functions of torch that write nothing: what they return is a view of their first argument, or a tensor of its own."""
 

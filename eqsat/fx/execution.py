@@ -36,8 +36,8 @@ def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor],
         try:
             return compile_fx(module, list(examples), config_patches={**options})
         except Exception:
-            # Torch 2.13 cannot view what it cuts off a product that it pads, on GPUs beside convolutions; and as constants it packs
-            # weights of any type for convolutions on the CPU, of which those of double have no kernels.
+            # Torch 2.13 cannot view what it cuts off a product that it pads, on GPUs beside convolutions; and on the CPU it packs
+            # constant weights of convolutions of any type, for kernels that there are not of double.
             without = "shape_padding" if any(x.is_cuda for x in examples) else "freezing"
             return compile_fx(module, list(examples), config_patches={**options, without: False})
 
