@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter, is_, itemgetter
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -23,15 +24,10 @@ from eqsat.dynamo.captured import (
 )
 from eqsat.dynamo.pieces import Pieces, count_apart, cut
 from eqsat.dynamo.program import Settings, compile_captured
+from eqsat.dynamo.weights import Weights, watched
 from eqsat.errors import EqsatError, OptionError
 
 Run = Callable[..., Any]
-
-_version: Callable[[Tensor], int] = attrgetter("_version")
-_address: Callable[[Tensor], int] = (
-    Tensor.data_ptr
-)  # not by `methodcaller`, which takes twice as long for hundreds of weights
-_first: Callable[[memoryview], Any] = itemgetter(0)
 
 MOST_SIZES = 8
 """Programs for single sizes, where one for all sizes cannot be exported."""
@@ -187,42 +183,17 @@ def _seconds(runs: Sequence[Run], inputs: Sequence[Any]) -> list[float]:
     return taken
 
 
-_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
-
-
-def _sample(weight: Tensor) -> memoryview:
-    """The bits of one element where it lies on the CPU, which keeps that place from being used again; else a constant.
-
-    What is written to ``weight.data`` or by numpy, as moving averages and merged adapters are, changes no version.
-    """
-    if type(weight) not in (Tensor, torch.nn.Parameter) or weight.device.type != "cpu" or not weight.numel():
-        return memoryview(b"0")
-    element = weight.detach()[tuple(n // 2 for n in weight.shape)].resolve_conj().resolve_neg()
-    return memoryview(element.reshape(1).view(_WORDS.get(element.element_size(), torch.int64)).numpy())
-
-
-class _Weights(NamedTuple):
-    """The weights of a call, a sample of each, and what changes when one of them is written to."""
-
-    tensors: Sequence[Tensor]
-    samples: Sequence[memoryview]
-    state: tuple[tuple[Any, ...], ...]
-
-    def are(self, others: Sequence[Tensor]) -> bool:
-        """By identity, as an audit hook, which torch may set, makes ids slow."""
-        return all(map(is_, others, self.tensors)) and self.state == _state(others, self.samples)
-
-
-def _state(weights: Sequence[Tensor], samples: Sequence[memoryview]) -> tuple[tuple[Any, ...], ...]:
-    return tuple(map(_version, weights)), tuple(map(_address, weights)), tuple(map(_first, samples))
-
-
 class _Call(NamedTuple):
     """The weights of a call and the sizes of its inputs, and the program that served it."""
 
-    weights: _Weights
+    weights: Weights
     sizes: Any
     program: Run
+
+
+def _forget(runner: weakref.ref[_Runner], owners: tuple[int, ...]) -> None:
+    if (found := runner()) is not None:
+        found.forget(owners)
 
 
 class _Runner:
@@ -235,7 +206,7 @@ class _Runner:
         self._settings = settings
         self._symbolic = any(captured.symbols) and settings.runtime_on(captured.device) != "inductor"
         self._programs: dict[tuple[Any, ...], Run] = {}
-        self._weights: dict[tuple[int, ...], _Weights] = {}  # alive, so that their ids stay theirs
+        self._weights: dict[tuple[int, ...], Weights] = {}  # while they live, so that their ids are theirs
         self._changes = 0
         self._ended: set[tuple[int, ...]] = set()
         self._last: _Call | None = None
@@ -293,23 +264,31 @@ class _Runner:
         return self._captured.in_pytorch
 
     def _keep(self, inputs: Sequence[Any], program: Run) -> Run:
-        key = self._key(inputs)
-        self._weights[key[0]] = self._watched(inputs)
-        self._programs[key] = program
+        weights = self._watched(inputs)
+        self._weights[self._owners(inputs)] = weights
+        self._programs[self._owners(inputs), weights.state, self._sizes(inputs)] = program
         return program
 
     def _key(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], Any, Any]:
-        weights = self._watched(inputs)
-        return tuple(map(id, weights.tensors)), weights.state, self._sizes(inputs)
+        return self._owners(inputs), self._watched(inputs).state, self._sizes(inputs)
 
-    def _watched(self, inputs: Sequence[Any]) -> _Weights:
-        weights = [inputs[i] for i in self._captured.weights]
-        known = self._weights.get(tuple(map(id, weights)))
-        if known is not None and known.state[1] == tuple(map(_address, weights)):
-            samples = known.samples
-        else:
-            samples = [*map(_sample, weights)]
-        return _Weights(weights, samples, _state(weights, samples))
+    def _owners(self, inputs: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(id(inputs[i]) for i in self._captured.weights)
+
+    def _watched(self, inputs: Sequence[Any]) -> Weights:
+        owners, weights = self._owners(inputs), [inputs[i] for i in self._captured.weights]
+        known = self._weights.get(owners)
+        found = None if known is None else known.now(weights)
+        return found or watched(weights, partial(_forget, weakref.ref(self), owners))
+
+    def forget(self, owners: tuple[int, ...]) -> None:
+        """One of these weights is gone: so is what was made for them."""
+        self._weights.pop(owners, None)
+        self._ended.discard(owners)
+        for key in [*self._programs]:
+            if key[0] == owners:
+                self._programs.pop(key, None)
+        self._last = None
 
     def _sizes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         fixed = tuple(self._captured.number(inputs, i) for i in self._captured.fixed)
@@ -319,7 +298,7 @@ class _Runner:
         """Buffers that change alone, as the length of a cache does, are inputs from then on. Where parameters change, too, other
         weights were loaded."""
         numbers = self._captured.weights
-        known = self._weights.get(tuple(id(inputs[i]) for i in numbers))
+        known = self._weights.get(self._owners(inputs))
         if known is None:
             return
         old, new = zip(*known.state, strict=True), zip(*self._watched(inputs).state, strict=True)

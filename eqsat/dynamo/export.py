@@ -11,6 +11,7 @@ from torch.fx.traceback import preserve_node_meta
 from eqsat.dynamo.captured import Captured, NodeError, Number, UnsupportedError, origin, pairs
 from eqsat.dynamo.extents import tell_of_extents
 from eqsat.dynamo.spelling import Spelling
+from eqsat.dynamo.views import axes_in_memory
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.torch_export import exporting
 
@@ -30,7 +31,7 @@ class _Tracked(torch.fx.Interpreter):
 
 class _Bound(torch.nn.Module):
     """The captured graph as a module of its tensors alone, complex ones as pairs: weights are its own, extents are read off the
-    tensors, and what it writes to its inputs it returns."""
+    tensors, what it computes lies in rows, with axes in another order if need be, and what it writes to its inputs it returns."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class _Bound(torch.nn.Module):
         self.numbers = {i: Number(n) if isinstance(n, float) else n for i, n in numbers.items()}
         self.complex_inputs = complex_inputs
         self.symbolic = symbolic
-        self.kept = [captured.outputs.index(n) for n in captured.computed]
+        self.kept = [(captured.outputs.index(n), axes_in_memory(n)) for n in captured.computed]
         for i, weight in zip(captured.weights, weights, strict=True):
             self.register_buffer(f"weight_{i}", pairs(weight.detach()))
 
@@ -65,7 +66,7 @@ class _Bound(torch.nn.Module):
         given |= self.numbers
         with self.mode, preserve_node_meta():  # nodes tell what they were made of: see `origin`
             outputs = self.run.run(*(given[i] for i in sorted(given)))
-        return (*(pairs(outputs[k]) for k in self.kept), *(given[i] for i in self.captured.written))
+        return (*(pairs(outputs[k].permute(axes)) for k, axes in self.kept), *(given[i] for i in self.captured.written))
 
 
 def export_captured(
@@ -115,11 +116,22 @@ def _traced(
         # extents that happen to be equal for the same.
         with tracing_options.patch(backed_size_oblivious=module.symbolic, use_duck_shape=False):
             exported = torch.export.export(module, unmarked, dynamic_shapes=_shapes(module), strict=False)
+        _forget_types(exported)
         if torch.is_autocast_enabled(torch.device(module.captured.device).type):
             exported = exported.run_decompositions(
                 {}
             )  # converts types where autocast does; what is exported does not yet
         return exported, exported.run_decompositions({}) if _writes(exported) else exported
+
+
+def _forget_types(exported: torch.export.ExportedProgram) -> None:
+    """Takes out what asserts the types that tensors have where autocast does not convert them yet, as before a conversion."""
+    for module in exported.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.find_nodes(
+                op="call_function", target=torch.ops.aten._assert_tensor_metadata.default
+            ):
+                module.graph.erase_node(node)
 
 
 def _name_product_of_bytes(node: torch.fx.Node) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.passes.split_module import split_module
 
-from eqsat.dynamo.views import VIEWS, name_of
+from eqsat.dynamo.views import VIEWS, is_computed, name_of
 
 LEAST_OPERATORS = 4
 """Operators that compute something in a piece that is worth a program: a call of one takes as long as a few of PyTorch's."""
@@ -34,8 +34,8 @@ def cut(module: fx.GraphModule, name: str) -> tuple[fx.GraphModule, list[str]] |
     places: dict[fx.Node, tuple[int, bool]] = {}
     last = 0, False
     for node in (n for n in nodes.values() if n.op.startswith("call")):
-        if name_of(node) == "getitem" and (found := places.get(node.args[0])) is not None:
-            places[node] = found  # of several results: with them
+        if name_of(node) == "getitem" and not is_computed(node.args[0]) and node.args[0] in places:
+            places[node] = places[node.args[0]]  # of several results: with them
             continue
         apart = _kind(node) == kind
         last = places[node] = last if last[1] == apart else (last[0] + 1, apart)

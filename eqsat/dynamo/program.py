@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import Any
 
@@ -21,7 +21,8 @@ from eqsat.dynamo.captured import Captured, KernelError, NodeError, UnsupportedE
 from eqsat.dynamo.export import export_captured
 from eqsat.dynamo.extents import require
 from eqsat.dynamo.running import in_onnxruntime, in_torch
-from eqsat.errors import ModelError, OptionError, choices
+from eqsat.dynamo.views import axes_in_memory
+from eqsat.errors import EqsatError, ModelError, OptionError, choices
 from eqsat.exactness import Exactness
 from eqsat.frontends import load
 from eqsat.frontends.torch_export import OperatorError, as_onnx
@@ -34,6 +35,8 @@ from eqsat.verification.reference import tolerance
 _PRIVATE = ("feeds", "keep", "dims", "assume", "example_inputs", "dynamic_shapes")
 """Options that name values or sizes of a model: nobody knows those of a captured graph."""
 
+_OF_SESSIONS = ("runtime", "level", "threads")
+"""Options of what runs programs."""
 
 RUNTIMES = ("onnxruntime", "inductor", "eager", "fastest")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -60,15 +63,21 @@ class Settings:
         given, mode = dict(given), mode or "default"
         if mode not in MODES:
             raise OptionError(f"mode {mode!r} does not exist; {choices(mode, MODES)}")
-        session = {k: given.pop(k) for k in ("runtime", "level", "threads") if k in given}
-        for name in _PRIVATE:
-            if name in given:
+        known = [*_OF_SESSIONS, *(f.name for f in fields(Options) if f.name not in _PRIVATE)]
+        for name in given:
+            if name in _PRIVATE:
                 raise OptionError(f"option {name!r} is none of the backend's: graphs and their inputs are PyTorch's")
+            if name not in known:
+                raise OptionError(f"option {name!r} does not exist; {choices(name, known)}")
+        session = {k: given.pop(k) for k in _OF_SESSIONS if k in given}
         runtime = session.get("runtime")
         if runtime is not None and runtime not in RUNTIMES:
             raise OptionError(f"runtime {runtime!r} does not exist; {choices(str(runtime), RUNTIMES)}")
         if runtime not in (None, "onnxruntime", "fastest") and (other := {"level", "threads"} & session.keys()):
             raise OptionError(f"option {min(other)!r} is one of ONNX Runtime's, and the runtime is {runtime!r}")
+        threads = session.get("threads")
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise OptionError(f"threads is {threads!r}; it must be a number of threads, 1 or more")
         found = Settings(given, **session, mode=mode)
         Options.of(found.options_on("cpu"))
         return found
@@ -118,8 +127,21 @@ def compile_captured(
         raise UnsupportedError("its weights do not fit into a message of 2 GiB")
     if captured.device != "cpu" and settings.runtime == "onnxruntime":
         raise UnsupportedError(f"its inputs are on {captured.device}, and ONNX Runtime runs on the CPU here")
-    if settings.runtime_on(captured.device) == "onnxruntime":
+    if settings.runtime_on(captured.device) != "onnxruntime":
+        return _optimised(captured, inputs, model, settings, symbolic=symbolic)
+    if not _SPARSE_IN_KERNELS.isdisjoint(_element_types(model)):
         _check_kernels(model)
+    try:
+        return _optimised(captured, inputs, model, settings, symbolic=symbolic)
+    except EqsatError:
+        _check_kernels(model)
+        raise
+
+
+def _optimised(
+    captured: Captured, inputs: Sequence[Any], model: onnx.ModelProto, settings: Settings, *, symbolic: bool
+) -> Callable[..., tuple[Any, ...]]:
+    tensors: list[Tensor] = [inputs[i] for i in captured.tensors]
     names = [v.name for v in model.graph.input]
     if (len(names), len(model.graph.output)) != (len(tensors), captured.results()):
         raise UnsupportedError("its export has other inputs or outputs")
@@ -147,14 +169,17 @@ def _extents(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[st
 
 
 _SPARSE_IN_KERNELS = {onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
-"""Element types that ONNX Runtime has many operators without a kernel for."""
+"""Element types that ONNX Runtime has many operators without a kernel for. Of integers it has few."""
+
+
+def _element_types(model: onnx.ModelProto) -> set[int]:
+    graph = model.graph
+    return {v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
 
 
 def _check_kernels(model: onnx.ModelProto) -> None:
-    """Raises `KernelError` before anything is optimised that cannot run."""
-    graph = model.graph
-    types = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
-    if not types.isdisjoint(_SPARSE_IN_KERNELS) and (missing := without_kernels(load(model))):
+    """Raises `KernelError` for what cannot run."""
+    if missing := without_kernels(load(model)):
         raise KernelError(f"ONNX Runtime has no kernels on the CPU for {'; '.join(missing[:3])}")
 
 
@@ -192,12 +217,15 @@ def _function(
         compute = in_torch(graph, written, captured.device, tensors if runtime == "inductor" else None, settings.mode)
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
     rest = captured.rest()
+    orders = {n: axes_in_memory(n) for n in captured.computed}
+    moved = [(n, np.argsort(axes).tolist()) for n, axes in orders.items() if axes != sorted(axes)]
     complex_nodes = [n for n in captured.computed if n.meta["example_value"].is_complex()]
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         found = compute([pairs(inputs[i]) for i in captured.tensors])
         known: dict[Any, Any] = dict(zip(captured.computed, found, strict=False))
         known.update((node, torch.view_as_complex(known[node].contiguous())) for node in complex_nodes)
+        known.update((n, known[n].permute(axes)) for n, axes in moved)
         for i, value in zip(captured.written, found[len(captured.computed) :], strict=True):
             if value is not inputs[i]:
                 inputs[i].copy_(value)

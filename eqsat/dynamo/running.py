@@ -132,7 +132,8 @@ def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Ten
     """As a module of PyTorch, compiled by Inductor for the sizes of ``examples`` if there are any, in a ``mode`` of
     ``torch.compile``.
 
-    Outputs that share memory with an input, a constant or one another are copied: a graph of Dynamo's has no such outputs."""
+    Outputs that share memory with an input, a constant or one another are copied, as a graph of Dynamo's has no such outputs, and
+    so are those that do not lie in rows, as programs' do in ONNX Runtime."""
     module = to_module(graph).to(device)
     in_place = replacing(graph, written)
     _write(module.graph, in_place)
@@ -154,7 +155,8 @@ def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Ten
                 found[i] = inputs[in_place[i]]
                 continue
             place = value.untyped_storage().data_ptr()
-            found[i] = value.clone() if constant[i] or place in taken or place in constants else value
+            shared = constant[i] or place in taken or place in constants
+            found[i] = value.clone(memory_format=torch.contiguous_format) if shared else value.contiguous()
             taken.add(place)
         return found
 

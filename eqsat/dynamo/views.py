@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, fx
+from torch import SymInt, Tensor, fx
 
 from eqsat.errors import EqsatError
 
@@ -21,6 +21,7 @@ VIEWS = (
     {"chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "getattr", "getitem", "movedim"}
     | {"narrow", "permute", "reshape", "select", "split", "squeeze", "swapaxes", "t", "to", "transpose", "unbind"}
     | {"unflatten", "unfold", "unsqueeze", "view", "view_as"}
+    | {"mT", "mH", "matrix_H", "numpy_T"}  # attributes, from torch 2.14 on
 )
 """Functions of torch that write nothing: what they return is a view of their first argument, or a tensor of its own."""
 
@@ -96,3 +97,27 @@ def _viewed_by(node: fx.Node) -> fx.Node | None:
     called = node.op.startswith("call") and name_of(node) in VIEWS and len(node.args) > 0
     source = node.args[0] if called else None
     return source if isinstance(source, fx.Node) else None
+
+
+def axes_in_memory(node: fx.Node) -> list[int]:
+    """The axes of a value from the outermost to the innermost in memory, as they are where it lies in rows; so, too, where it
+    leaves places out or several of its elements lie in one.
+
+    A caller may view what a graph returns as it lies in PyTorch, and the code behind a graph break does.
+    """
+    value: Tensor = node.meta["example_value"]
+    sizes, strides = (
+        [e.node.hint if isinstance(e, SymInt) else int(e) for e in x] for x in (value.shape, value.stride())
+    )
+    rows = list(range(value.ndim))
+    found = sorted(rows, key=lambda i: -strides[i])
+    return next((order for order in (rows, found) if _is_dense(order, sizes, strides)), rows)
+
+
+def _is_dense(order: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for i in reversed(order):
+        if sizes[i] != 1 and strides[i] != expected:
+            return False
+        expected *= sizes[i]
+    return True

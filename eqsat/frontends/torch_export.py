@@ -47,7 +47,7 @@ def as_onnx(
         return _model_of(source)
     if isinstance(source, torch.export.ExportedProgram):
         with exporting(name):
-            values = [n.meta.get("val") for n in source.graph.find_nodes(op="placeholder")]
+            values = [n.meta.get("val") for n in source.graph.nodes]  # all, as autocast converts types on the way
             return _model_of(_export(source, values=values, opset=opset))
     if not isinstance(source, torch.nn.Module):
         raise ModelError(f"model: of PyTorch, expected a Module, an ExportedProgram or an ONNXProgram, got {name}")

@@ -35,10 +35,11 @@ def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor],
     with tracing(None), torch.no_grad():
         try:
             return compile_fx(module, list(examples), config_patches={**options})
-        except Exception:  # torch 2.13 cannot view what it cuts off a product that it pads, on GPUs beside convolutions
-            if not any(x.is_cuda for x in examples):
-                raise
-            return compile_fx(module, list(examples), config_patches={**options, "shape_padding": False})
+        except Exception:
+            # Torch 2.13 cannot view what it cuts off a product that it pads, on GPUs beside convolutions; and on the CPU it packs
+            # constant weights of convolutions of any type, for kernels that there are not of double.
+            without = "shape_padding" if any(x.is_cuda for x in examples) else "freezing"
+            return compile_fx(module, list(examples), config_patches={**options, without: False})
 
 
 class Executable:

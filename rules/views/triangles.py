@@ -144,18 +144,19 @@ def _draw_rows(d: Sampler) -> Instance:
     if d.chance(0.2):
         seen = drawing.op("Expand", seen, drawing.op("Concat", [batch], drawing.op("Shape", seen), axis=0))
     counted = drawing.op("Cast", seen, to=d.choose((7, 1)))
-    largest = drawing.op("ReduceMax", counted, [d.choose((-1, -1, 0))])
+    axes = d.choose(([-1], [-1], [0], [0], None))
+    largest = drawing.op("ReduceMax", counted, *([] if axes is None else [axes]))
     return drawing.finish(drawing.op("Add", counted, largest))
 
 
 def _largest_of_bands(view: GroupView) -> Iterator[Match]:
     """What is largest along each row of a grid as numbers."""
     bands = _bands(view)
-    for node, (x, axes) in complete_nodes(view, "ReduceMax") if bands else ():
-        for op, inputs in view.spellings(x):
+    for node, (x, *given) in complete_nodes(view, "ReduceMax") if bands else ():
+        for op, inputs in view.spellings(x) if given else ():
             if traits_of(op).converts and inputs[0] is not None:
                 for band in bands.get(inputs[0].handle, ()):
-                    yield Match({"x": x, "axes": axes, "band": band}, node)
+                    yield Match({"x": x, "axes": given[0], "band": band}, node)
 
 
 @group_rule(

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -367,6 +369,24 @@ def test_outputs_that_are_views_share_their_memory() -> None:
         assert count == rows
 
 
+@pytest.mark.parametrize("runtime", ["onnxruntime", "inductor", "eager"])
+def test_outputs_lie_as_they_do_in_pytorch(runtime: str, compilations: list[bool]) -> None:
+    def function(x: Any, y: Any) -> Any:
+        z = (x * 2).transpose(1, 2).relu()
+        torch._dynamo.graph_break()
+        turned = torch.view_as_complex(torch.stack((x, x + 1), -1)).permute(2, 0, 1) * 2
+        return z.transpose(1, 2).view(-1) + 1, y * 2, (y + 1)[:, :, 1:], turned
+
+    compiled = _compiled(function, runtime=runtime)
+    for rows in (2, 3):
+        x, y = torch.randn(rows, 3, 8), torch.randn(rows, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+        found, expected = compiled(x, y), function(x, y)
+        _same(found, expected)
+        for i in (0, 1, 3):
+            assert found[i].stride() == expected[i].stride()
+    assert len(compilations) == 4
+
+
 def test_outputs_that_are_parts_of_a_value_share_its_memory(compilations: list[bool]) -> None:
     def parts(x: Any) -> Any:
         y = x * 2
@@ -620,6 +640,35 @@ def test_types_are_converted_where_autocast_does(compilations: list[bool]) -> No
     assert len(compilations) == 2
 
 
+def test_a_graph_may_convert_types_where_its_own_autocast_has_converted_them(compilations: list[bool]) -> None:
+    linear, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+
+    def function(x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = linear(x)
+        return y.float() + linear(x)
+
+    _same(_compiled(function, runtime="eager")(x), function(x), atol=2e-2)
+    assert compilations == [False]
+
+
+def test_convolutions_are_of_bfloat16_where_autocast_makes_them_so(compilations: list[bool]) -> None:
+    model, x = Picture().eval(), torch.randn(2, 3, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = _compiled(model)(x), model(x)
+    assert found.dtype is expected.dtype
+    _same(found, expected, atol=5e-2)
+    assert compilations == [False]
+
+
+def test_convolutions_of_doubles_run_in_inductor(compilations: list[bool]) -> None:
+    with torch.inference_mode(False):  # else weights are no constants
+        model = Picture().eval().double()
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    _same(_compiled(model)(x), model(x), atol=1e-12)
+    assert compilations == [False]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_what_onnxruntime_has_no_kernels_for_runs_in_pytorch_optimised(dtype: Any, compilations: list[bool]) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 8)).eval().to(dtype)
@@ -628,6 +677,20 @@ def test_what_onnxruntime_has_no_kernels_for_runs_in_pytorch_optimised(dtype: An
         x = torch.randn(rows, 8, dtype=dtype)
         _same(compiled(x), model(x), atol=2e-2 if dtype is torch.bfloat16 else 1e-12)
     assert compilations == [False, True]  # by Inductor, and operator by operator where it would be for one size
+
+
+def test_integers_that_onnxruntime_has_no_kernels_for_run_in_pytorch_optimised(compilations: list[bool]) -> None:
+    def function(x: Any) -> Any:
+        return torch.relu(2 * x) + x
+
+    compiled = _compiled(function)
+    for rows in (2, 3):
+        x = torch.randint(-9, 9, (rows, 8))
+        _same(compiled(x), function(x))
+    assert compilations == [False, True]
+    torch.compiler.reset()
+    with pytest.warns(FallbackWarning, match="ONNX Runtime has no kernels on the CPU for Relu of int64"):
+        _compiled(function, runtime="onnxruntime")(x)
 
 
 def test_a_runtime_that_is_asked_for_and_has_no_kernels_is_named() -> None:
@@ -840,6 +903,22 @@ def test_a_graph_is_cut_at_what_has_to_run_in_pytorch(compilations: list[bool]) 
         )
         assert any("1 run in PyTorch as they are" in str(w.message) and "random" in str(w.message) for w in said)
     assert len(compilations) == 6
+
+
+def test_what_is_taken_out_of_a_tensor_is_behind_the_places_that_it_is_taken_from() -> None:
+    def function(x: Any) -> Any:
+        y = torch.tanh(torch.exp(x) * 2 + x)
+        y = y[torch.randperm(3)]
+        return torch.tanh(y + 1) * y
+
+    x = torch.randn(3, 8)
+    compiled = _compiled(function)
+    with pytest.warns(FallbackWarning, match=r"of a graph of \d+ operators 1 run in PyTorch .*randperm draws random"):
+        compiled(x)
+    torch.manual_seed(1)
+    found = compiled(x)
+    torch.manual_seed(1)
+    _same(found, function(x))
 
 
 def test_a_graph_that_is_cut_runs_again_with_other_values(compilations: list[bool]) -> None:
@@ -1096,6 +1175,25 @@ def test_modules_of_the_same_code_keep_their_own_weights() -> None:
                 _same(run(x), model(x))
 
 
+def test_weights_of_a_model_that_is_gone_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    runners: list[Any] = []
+    run = backend._Runner.__call__
+    monkeypatch.setattr(backend._Runner, "__call__", lambda self, *given: runners.append(self) or run(self, *given))
+    with torch.inference_mode(False), torch.no_grad():
+        model = Layer().eval()
+        compiled, other = _compiled(model), Layer().eval()
+        weights = [weakref.ref(p) for p in (*model.parameters(), *model.buffers())]
+        for rows in (2, 3):
+            compiled(torch.randn(rows, 8))
+        assert all(runner._programs for runner in runners)
+        del model, compiled
+        gc.collect()
+        assert [w() for w in weights] == [None] * len(weights)
+        assert not any(runner._programs or runner._last for runner in runners)
+        x = torch.randn(2, 8)
+        _same(_compiled(other)(x), other(x))
+
+
 def test_weights_without_a_version_are_inputs() -> None:
     weight = torch.nn.Parameter(torch.randn(3, 3), requires_grad=False)  # an inference tensor: the mode is on
     assert weight.is_inference()
@@ -1112,10 +1210,13 @@ def test_weights_without_a_version_are_inputs() -> None:
     ("options", "said"),
     [
         ({"numeric": "exact"}, "did you mean 'numerics'"),
+        ({"runtme": "eager"}, "did you mean 'runtime'"),
         ({"numerics": "exakt"}, "did you mean 'exact'"),
         ({"level": "most"}, "most"),
         ({"runtime": "tensorrt"}, "runtime 'tensorrt' does not exist"),
         ({"runtime": "eager", "threads": 1}, "'threads' is one of ONNX Runtime's"),
+        ({"threads": "two"}, "threads is 'two'"),
+        ({"threads": 0}, "threads is 0"),
         ({"feeds": []}, "'feeds' is none of the backend's"),
     ],
 )
