@@ -440,7 +440,7 @@ def test_branches_that_stand_for_their_ifs_may_hold_the_same_names(tmp_path: Pat
             node("If", ["always"], ["b"], then_branch=outer(3), else_branch=never("x")),
             node("Not", ["always"], ["not"]),
             node("If", ["not"], ["d"], then_branch=never("a"), else_branch=never("b")),
-            node("Sub", ["a", "b"], ["e"]),
+            node("Mul", ["a", "b"], ["e"]),
             node("Add", ["d", "e"], ["y"]),
         ],
         [value("c", BOOL, []), value("x", shape=["n", 8])],

@@ -59,7 +59,7 @@ _GEMM = [
 ]
 _SMALL_GEMM = [s for s in _GEMM if s[0] in (1, 128, 512) and s[1] * s[2] >= 256 * 256 and s[2] < 30000]
 _FEW_ROWS = [(16, 256, 256), (16, 256, 1024), (16, 768, 768), (64, 256, 256)]
-_LAYERS = [(1, 64, 64), *_SMALL_GEMM]
+_LAYERS = [(1, 64, 64), *_SMALL_GEMM, *(s for s in _GEMM if 1 < s[0] < 128)]
 """With a bias, down to one row of a small network."""
 
 _ROWS = [*(s for s in _SMALL_GEMM if s[0] > 1), *((m, 64, 64) for m in (16, 64, 128, 512))]
