@@ -10,10 +10,10 @@ from functools import cache
 from eqsat.backends.onnxruntime import Session
 from eqsat.calibrate.case import Case, Operand, data, weight
 from eqsat.calibrate.copies import build
+from eqsat.cost.model import static_shape
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import split_key
-from eqsat.ir.operators.onnxruntime_products import BLOCK, on_blocks
+from eqsat.ir.operators.onnxruntime_products import BLOCK, FUSED_CONV, LEAST_BLOCK, on_blocks
 from eqsat.ir.types import DType, TensorType
 
 _DOMAIN = "com.microsoft.nchwc"
@@ -22,7 +22,7 @@ _DOMAIN = "com.microsoft.nchwc"
 def as_run(case: Case) -> Case:
     """The kernel that the runtime has for ``case`` at its highest level, where that is one on blocks; ``case`` otherwise."""
     image, filters, *rest = (*case.operands, None, None)
-    if split_key(case.key)[1] not in ("Conv", "FusedConv") or image is None or filters is None:
+    if case.key not in ("Conv", FUSED_CONV) or image is None or filters is None:
         return case
     group = int(case.attributes.get("group", 1))
     if image.type.dtype is not DType.FLOAT or not on_blocks(group, _shape(image), _shape(filters)) or not _has_blocks():
@@ -33,7 +33,7 @@ def as_run(case: Case) -> Case:
 def _on_blocks(case: Case, group: int, image: Operand, filters: Operand, rest: list[Operand]) -> Case:
     (batch, channels, *sides), (count, own, *window) = _shape(image), _shape(filters)
     depthwise = group > 1 and own == 1
-    filled = channels if channels < BLOCK // 2 else _filled(channels)
+    filled = channels if channels < LEAST_BLOCK else _filled(channels)
     attributes = Attributes({**case.attributes, "group": filled if depthwise else group})
     operands = (
         data("float32", batch, filled, *sides),
@@ -43,12 +43,13 @@ def _on_blocks(case: Case, group: int, image: Operand, filters: Operand, rest: l
     return replace(case, key=f"{_DOMAIN}::Conv", attributes=attributes, operands=operands)
 
 
-def written(case: Case, results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-    """The types of what ``case`` writes, by those that the kernel writes which it is run as."""
-    filters = case.operands[1] if as_run(case) is not case else None
+def written(case: Case, run: Case, results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """The types of what ``case`` writes, by the ``results`` of the kernel ``run`` in its place."""
+    filters = case.operands[1] if run is not case else None
     if filters is None:
         return results
-    return tuple(replace(r, shape=(*_extents(r)[:1], *_shape(filters)[:1], *_extents(r)[2:])) for r in results)
+    shapes = [static_shape(r) or () for r in results]
+    return tuple(replace(r, shape=(*s[:1], *_shape(filters)[:1], *s[2:])) for r, s in zip(results, shapes, strict=True))
 
 
 def _filled(channels: int) -> int:
@@ -56,11 +57,7 @@ def _filled(channels: int) -> int:
 
 
 def _shape(operand: Operand) -> tuple[int, ...]:
-    return _extents(operand.type)
-
-
-def _extents(type: TensorType) -> tuple[int, ...]:
-    return tuple(int(d) for d in type.shape or ())
+    return static_shape(operand.type) or ()
 
 
 @cache

@@ -153,7 +153,7 @@ _OF_SMALL_IMAGES = [
     *(_conv(c, s, c, 5, 2, c) for c, s in ((72, 56), (96, 32), (240, 28), (240, 16), (672, 14))),
     *(_conv(c, s, c, 7, 1, c) for c, s in ((96, 56), (192, 28), (384, 14), (768, 7))),
 ]  # fmt: skip
-"""Or with large windows for each channel."""
+"""As far into a network for small images, and large windows for each channel."""
 
 _BESIDE_BLOCKS = [
     *(_conv(c, s, c, 1) for c, s in ((18, 32), (54, 28), (90, 14))),

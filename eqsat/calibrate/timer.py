@@ -64,7 +64,7 @@ class _Copies:
     """A model with some copies of a kernel, loaded."""
 
     def __init__(self, case: Case, copies: int, threads: int, results: Sequence[TensorType] = ()) -> None:
-        self.copies = copies
+        self.case, self.copies = case, copies
         model = build(case, copies, results)
         self.releases = model.releases
         session = Session(model.proto, "disable", threads=threads, weights=model.weights, prepack=True)
@@ -114,7 +114,7 @@ def time_kernels(cases: Sequence[Case], how: Repeats) -> tuple[list[Timing], dic
 
 def _timing(case: Case, copies: _Copies, samples: Sequence[Run], base: float) -> Timing:
     middle, spread = summary(samples, base)
-    results = written(case, copies.results)
+    results = written(case, copies.case, copies.results)
     return Timing(case.key, case.attributes, case.types, results, middle / copies.copies, spread)
 
 

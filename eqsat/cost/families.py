@@ -121,9 +121,12 @@ def _convolution(weight: int, *, quantised: bool = False) -> Variant:
     return rule
 
 
+_any_convolution = _convolution(1)
+
+
 def _convolution_of_floats(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
     """The way that any convolution has, and whether it is computed on blocks of channels."""
-    way = _convolution(1)(attributes, inputs, outputs)
+    way = _any_convolution(attributes, inputs, outputs)
     blocks = len(inputs) > 1 and on_blocks(int(attributes.get("group", 1)), *inputs[:2])
     return f"{way} on blocks" if blocks else way
 
@@ -187,7 +190,7 @@ def _packed(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> s
 _VARIANTS: dict[str, Variant] = {
     "Conv": _convolution_of_floats,
     "com.microsoft::FusedConv": _convolution_of_floats,
-    "ConvInteger": _convolution(1),
+    "ConvInteger": _any_convolution,
     "QLinearConv": _convolution(3, quantised=True),
     "MatMul": _product(1),
     "com.microsoft::FusedMatMul": _product(1),

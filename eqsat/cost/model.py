@@ -15,6 +15,7 @@ from eqsat.ir.infer import application_of
 from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Kind, operator, split_key, traits_of
 from eqsat.ir.operators.movement import way_of
+from eqsat.ir.operators.onnxruntime_products import LEAST_BLOCK
 from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -116,9 +117,6 @@ def steps_inside(work: Work) -> list[Step]:
     return [] if equation is None or equation.has_diagonals else steps(equation)
 
 
-_BLOCK = 8
-"""Channels that a runtime keeps side by side in images between convolutions, at least."""
-
 IMAGE = 4
 """Axes of an image; a volume has one more."""
 
@@ -137,7 +135,7 @@ def _axes_of_cut(work: Work) -> int:
     shape = image.shape
     if shape is None or len(shape) < IMAGE or image.dtype is not DType.FLOAT:
         return 0
-    return len(shape) if isinstance(shape[1], int) and shape[1] >= _BLOCK else 0
+    return len(shape) if isinstance(shape[1], int) and shape[1] >= LEAST_BLOCK else 0
 
 
 def _turns_inside(work: Work) -> int:

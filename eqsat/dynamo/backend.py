@@ -264,9 +264,9 @@ class _Runner:
         return self._captured.in_pytorch
 
     def _keep(self, inputs: Sequence[Any], program: Run) -> Run:
-        weights = self._watched(inputs)
-        self._weights[self._owners(inputs)] = weights
-        self._programs[self._owners(inputs), weights.state, self._sizes(inputs)] = program
+        owners, weights = self._owners(inputs), self._watched(inputs)
+        self._weights[owners] = weights
+        self._programs[owners, weights.state, self._sizes(inputs)] = program
         return program
 
     def _key(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], Any, Any]:

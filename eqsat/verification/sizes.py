@@ -41,8 +41,8 @@ class Sizes:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.relations = relations_of(graph)
-        leading = leading_symbols(graph)
-        self._batches = {s for s in self.relations.free if s in leading or "batch" in s.lower()}
+        self._leading = leading_symbols(graph)
+        self._batches = {s for s in self.relations.free if s in self._leading or "batch" in s.lower()}
 
     def candidates(self) -> Iterator[dict[str, int]]:
         """Extents that fit, most telling first: pairwise different ones; all 1; batches of 1; equal ones, larger and larger."""
@@ -65,8 +65,7 @@ class Sizes:
 
     def empty(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
         """``sizes`` with one symbol 0, each that can be: nothing stored yet, no rows. Lengths come before batches."""
-        leading = leading_symbols(self.graph)
-        for symbol in sorted(self.relations.free, key=leading.__contains__):
+        for symbol in sorted(self.relations.free, key=self._leading.__contains__):
             changed = self.relations.complete({**sizes, symbol: 0})
             needed = _bytes(self._sized(changed))
             if needed is not None and needed <= TRIAL_BYTES:
@@ -76,7 +75,7 @@ class Sizes:
         complete = self.relations.complete
         free = self.relations.free
         batches = self._batches
-        general = [_distinct(free, leading_symbols(self.graph), k) for k in range(3)]
+        general = [_distinct(free, self._leading, k) for k in range(3)]
         yield complete(general[0])
         # What has to be some number where operands broadcast may be 1 as well.
         ones = complete(dict.fromkeys(free, 1))

@@ -36,7 +36,7 @@ def _linear_regressor(b: Any, attributes: Attributes, inputs: Sequence[str | Non
     only_attributes("LinearRegressor", attributes, "coefficients", "intercepts", "targets", post_transform="NONE")
     x, targets = b.type_of(inputs[0]), int(attributes.get("targets", 1))  # pyright: ignore[reportArgumentType]
     coefficients, intercepts = (np.asarray(attributes.get(n, ()), np.float32) for n in ("coefficients", "intercepts"))
-    if x.dtype is not DType.FLOAT or x.rank != _SCALED_AXES or x.shape[1] != coefficients.size // targets:
+    if x.dtype is not DType.FLOAT or x.rank != 2 or x.shape[1] != coefficients.size // targets:
         raise ShapeError(f"LinearRegressor: {coefficients.size} coefficients of {targets} targets for {x}")
     if intercepts.size not in (0, targets) or coefficients.size % targets:
         raise ShapeError(f"LinearRegressor: {intercepts.size} intercepts of {targets} targets")

@@ -88,8 +88,8 @@ define_composite(FUSED_GEMM, _fused_gemm, Kind.ANCHOR)
 define_composite(FUSED_CONV, _fused_conv, Kind.ANCHOR, defaults={"activation": ""})
 
 
-BLOCK = 16
-"""Channels side by side in the blocks on which ONNX Runtime computes convolutions of images, on processors with AVX512; 8 on
+BLOCK, LEAST_BLOCK = 16, 8
+"""Channels side by side in the blocks on which ONNX Runtime computes convolutions of images: on processors with AVX512, and on
 others."""
 
 _READ_TOGETHER = 4
@@ -103,7 +103,7 @@ def on_blocks(group: int, image: Sequence[int], weights: Sequence[int]) -> bool:
         return False
     channels, filters, own = image[1], weights[0], weights[1]
     if group == 1:
-        return channels < BLOCK // 2 or channels % _READ_TOGETHER == 0
+        return channels < LEAST_BLOCK or channels % _READ_TOGETHER == 0
     if own == 1 and filters == group:
         return channels % _READ_TOGETHER == 0
     return own % BLOCK == 0 and filters // group % BLOCK == 0

@@ -58,6 +58,8 @@ def reshaped(app: Application, shape: Shape | None, target: list[Dim]) -> Shape:
 def _as_counted(shape: Shape, result: list[Dim]) -> list[Dim]:
     """The extents, those that are no less than some number as what there are elements for: frames of sound are counted with
     divisions towards zero, and where that makes a difference the elements are not as many."""
+    if not any(isinstance(d, str) and "max(" in d for d in result):
+        return result
     above = product(shape)
     if product(likely := list(map(unbounded, result))) == above:
         return likely
