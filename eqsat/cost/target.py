@@ -73,14 +73,14 @@ class Target:
     of 8-bit integers may have rates by the types of both operands.
     ``free_kinds`` names the kinds of operator that launch nothing, ``free_operators`` further operators that do not, because
     the next kernel reads their input in place. ``templates``: kernels of several operators, beside every single operator.
-    ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a
-    kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``from_pairs``:
-    operators of those that the software stack makes of others between pairs of quantisation, so that programs have them in any
-    form of file. ``unsupported``: operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators
-    that the software stack spells out itself, and that are not introduced where a program has none. ``slices``: a Split is run
-    as one Slice for each output, which may join other kernels. ``kept_at_load``: operators that are run on every call even if
-    they read constants only; others that do are computed when a program is loaded. ``cost``: name of the cost model that
-    programs are chosen by unless another is asked for.
+    ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a kernel
+    reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``from_pairs``: operators of
+    those that the software stack makes of others between pairs of quantisation, or DynamicQuantizeLinear and its scales, so that
+    programs have them in any form of file. ``unsupported``: operators with no kernel at all: spelled out where a rule knows how.
+    ``expanded``: operators that the software stack spells out itself, and that are not introduced where a program has none.
+    ``slices``: a Split is run as one Slice for each output, which may join other kernels. ``kept_at_load``: operators that are
+    run on every call even if they read constants only; others that do are computed when a program is loaded. ``cost``: name of
+    the cost model that programs are chosen by unless another is asked for.
     """
 
     name: str

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import fx
 from eqsat.errors import EqsatError, ModelError
 from eqsat.fx import lookup, movement, pointwise, products, quantised, reductions, windows  # pyright: ignore[reportUnusedImport]  # noqa: F401  # they register writers
 from eqsat.fx.site import SUPPORTED, WRITERS, Scope, Site, Unwritten
-from eqsat.ir.composite import expanded
+from eqsat.ir.composite import expanded, once
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import definition_of
 from eqsat.ir.shape_values import shape_value
@@ -36,7 +35,7 @@ def to_module(graph: Graph, name: str = "Optimized") -> fx.GraphModule:
     Symbolic extents are read off the inputs. Raises `ModelError` for operators and element types that torch does not have.
     """
     check_operators(graph)
-    graph = _once(_spelled_out(graph))
+    graph = once(_spelled_out(graph))  # programs repeat views for each kernel that reads them
     _check_types(graph)
     root = torch.nn.Module()
     traced = fx.Graph()
@@ -68,20 +67,6 @@ def to_module(graph: Graph, name: str = "Optimized") -> fx.GraphModule:
 
 def _spelled_out(graph: Graph) -> Graph:
     return expanded(graph, lambda node: node.key in WRITERS)
-
-
-def _once(graph: Graph) -> Graph:
-    """The graph without nodes that compute what another one does: programs repeat views for each kernel that reads them, and what
-    is a kernel in torch others decide."""
-    first: dict[Any, Node] = {}
-    names: dict[str, str] = {}
-    for node in graph.nodes:
-        node = replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
-        definition = definition_of(node)
-        alone = definition is None or not definition.deterministic or not set(node.outputs).isdisjoint(graph.outputs)
-        key = node.outputs if alone else (node.key, node.inputs, node.attributes, tuple(map(bool, node.outputs)))
-        names.update(zip(node.outputs, first.setdefault(key, node).outputs, strict=True))
-    return graph.with_nodes(list(first.values()))
 
 
 def _check_types(graph: Graph) -> None:

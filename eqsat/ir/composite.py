@@ -125,6 +125,24 @@ def expanded(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) ->
     return replace(graph, nodes=tuple(nodes), types=types, constants=constants)
 
 
+def once(graph: Graph, may_go: Callable[[Node], bool] = lambda node: True) -> Graph:
+    """``graph`` without nodes that may go and compute what one before them does; its outputs keep their names."""
+    first: dict[Any, Node] = {}
+    names: dict[str, str] = {}
+    kept: list[Node] = []
+    for node in graph.nodes:
+        node = replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
+        definition = definition_of(node)
+        alone = definition is None or not definition.deterministic
+        key = node.outputs if alone else (node.key, node.inputs, node.attributes, tuple(map(bool, node.outputs)))
+        twin = first.setdefault(key, node)
+        if twin is node or not may_go(node) or not set(node.outputs).isdisjoint(graph.outputs):
+            kept.append(node)
+        else:
+            names.update(zip(node.outputs, twin.outputs, strict=True))
+    return graph.with_nodes(kept)
+
+
 def _is_composite(node: Node) -> bool:
     definition = definition_of(node)
     return definition is not None and definition.expand is not None

@@ -1,14 +1,15 @@
 """Operators that the runtime makes of pairs of quantisation, as such pairs.
 
 A file in plain ONNX has no ``QLinearAdd``. Between DequantizeLinear and QuantizeLinear an Add is one for ONNX Runtime from its
-level EXTENDED on, though: one kernel, which programs are chosen by, and which is written as what the runtime makes it of.
+level EXTENDED on, though: one kernel, which programs are chosen by, and which is written as what the runtime makes it of. So is
+an integer product between DynamicQuantizeLinear and its scales (DynamicQuantizeMatMul).
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from eqsat.cost.target import Target
-from eqsat.ir.composite import expanded
+from eqsat.ir.composite import expanded, once
 from eqsat.ir.graph import Graph, Node
 from eqsat.lower.program import Program
 
@@ -21,16 +22,21 @@ def with_pairs_spelled(program: Program, original: Graph, target: Target, domain
     spelled = {n.key for n in program.graph.nodes if n.key in keys and n.domain not in domains}
     if not spelled:
         return program
+    own = {n.outputs for n in program.graph.nodes}
     graph = expanded(program.graph, lambda node: node.key not in spelled)
-    parts = iter(enumerate(graph.nodes))
-    place = [tuple(_up_to(parts, node.outputs)) for node in program.graph.nodes]
-    kernels = tuple(replace(k, nodes=tuple(j for i in k.nodes for j in place[i])) for k in program.kernels)
+    parts = iter(graph.nodes)
+    place = [[n.outputs for n in _up_to(parts, node.outputs)] for node in program.graph.nodes]
+    graph = once(graph, lambda node: node.outputs not in own)  # several quantise the same value
+    number = {n.outputs: i for i, n in enumerate(graph.nodes)}
+    kernels = tuple(
+        replace(k, nodes=tuple(number[v] for i in k.nodes for v in place[i] if v in number)) for k in program.kernels
+    )
     return replace(program, graph=graph, kernels=kernels)
 
 
-def _up_to(nodes: Iterator[tuple[int, Node]], outputs: tuple[str, ...]) -> Iterator[int]:
-    """The numbers of the next nodes, up to the one that has ``outputs``."""
-    for index, node in nodes:
-        yield index
+def _up_to(nodes: Iterator[Node], outputs: tuple[str, ...]) -> Iterator[Node]:
+    """The next nodes, up to the one that has ``outputs``."""
+    for node in nodes:
+        yield node
         if node.outputs == outputs:
             return

@@ -20,6 +20,8 @@ _MOVED = 2.0**-14
 """Part of the elements of a result that the rounding of a bias may move."""
 
 TO_FLOAT = "com.microsoft.MatMulIntegerToFloat"
+ON_THE_WAY = "com.microsoft::DynamicQuantizeMatMul"
+"""What plain ONNX is led to by `TO_FLOAT`, which it does not name itself."""
 
 
 def sums_fit(a: Ref, za: Ref | None, w: Ref, zw: Ref | None, sa: Ref, sw: Ref, bias: Ref | None = None) -> bool:
@@ -104,6 +106,7 @@ equation(
     "one scale on the left: per_tensor(sa, za) and sa.rank <= 1",
     "one scale, or one for each column: are_columns(sw, zw, w)",
     sample=_accumulator,
+    domain=ON_THE_WAY,
 )
 
 
@@ -169,6 +172,7 @@ equation(
     f"{TO_FLOAT}(a, w, sa, sw, *za, *zw, **p) + c == {TO_FLOAT}(a, w, sa, sw, za, zw, c)",
     "a bias for each column: lies_along(c, w)",
     sample=_with_summand,
+    domain=ON_THE_WAY,
 )
 _AS_MATRIX = """viewed(com.microsoft.QGemm(matrix(a), column(sa), scalar(za), w, column(sw), as_many(sw, zw, w),
                                            Cast(Round(c / (sa * sw)), to=6), scalar(sy), scalar(zy)), root)"""
@@ -248,4 +252,5 @@ equation(
     # those of unsigned ones are slower, and no timings say so
     worthwhile("weights that are multiplied signed: w.dtype is int8 or not w.is_constant"),
     sample=_dynamic,
+    domain=ON_THE_WAY,
 )

@@ -135,6 +135,28 @@ def test_plain_onnx_keeps_the_pairs_that_kernels_are_made_of(tmp_path: Path) -> 
     assert result.report.kernels_after == 5
 
 
+def test_plain_onnx_has_products_that_quantise_their_input_as_the_runtime_makes_kernels_of_them(tmp_path: Path) -> None:
+    """Two products of one input, with a bias and without: one value is quantised once, and each product is one kernel."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", "float32", (4, 16))
+    a, scale, zero = b.op("DynamicQuantizeLinear", x, outputs=3)
+    outputs: dict[str, Any] = {}
+    for name, columns, of_weight in (("y", 8, 0.01), ("z", 24, 0.02)):
+        weight = b.constant(rng.integers(-127, 128, (16, columns)).astype(np.int8))
+        product = b.op("MatMulInteger", a, weight, zero, b.constant(np.int8(0)))
+        factor = b.op("Mul", scale, b.constant(np.float32(of_weight)))
+        outputs[name] = b.op("Mul", b.op("Cast", product, to=1), factor)
+    outputs["y"] = b.op("Relu", b.op("Add", outputs["y"], b.constant(rng.normal(size=8).astype(np.float32))))
+    result = eqsat.optimize(b.finish(outputs), form="flat", disabled_rules=["merge_matmulintegers_of_one_input"])
+    assert not any(node.domain for node in result.program.graph.nodes)
+    assert [node.op for node in result.program.graph.nodes].count("DynamicQuantizeLinear") == 1
+    made = _made_at_extended(to_model(result.program.graph), tmp_path / "made.onnx")
+    assert made == {"DynamicQuantizeLinear": 1, "MatMulIntegerToFloat": 2, "Relu": 1}
+    assert sorted(len(k.nodes) for k in result.program.kernels) == [1, 5, 5]  # one of them holds DynamicQuantizeLinear
+    assert [k.template for k in result.program.kernels].count("com.microsoft::DynamicQuantizeMatMul") == 2
+
+
 def test_a_bias_of_no_whole_units_becomes_rows_in_plain_onnx() -> None:
     counts = eqsat.optimize(_layer(0.00012345), form="flat").program.graph.operator_counts()
     assert counts["QLinearMatMul"] == 2
