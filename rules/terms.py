@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from eqsat.ir.types import DType
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal, shared
 
 T = TypeVar("T")
 Node = tuple[str, Ref, tuple[Any, ...]]
@@ -55,11 +55,14 @@ def permutation_of(node: Ref) -> tuple[int, ...]:
     return tuple(range(node.rank))[::-1] if perm is None else tuple(perm)
 
 
-def transposes(view: GroupView) -> Iterator[tuple[Ref, Ref, tuple[int, ...]]]:
+@shared
+def transposes(view: GroupView) -> Sequence[tuple[Ref, Ref, tuple[int, ...]]]:
     """Every Transpose with its operand and permutation, but for those that reverse nobody knows how many axes."""
-    for node, (x,) in complete_nodes(view, "Transpose"):
-        if node.attr("perm") is not None or node.type.rank is not None:
-            yield node, x, permutation_of(node)
+    return [
+        (node, x, permutation_of(node))
+        for node, (x,) in complete_nodes(view, "Transpose")
+        if node.attr("perm") is not None or node.type.rank is not None
+    ]
 
 
 def heads_and_rows_exchanged(rank: int) -> tuple[int, ...]:

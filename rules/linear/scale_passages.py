@@ -70,10 +70,11 @@ def _closure(
 
 def _back(view: GroupView, ops: Sequence[str]) -> Iterator[Merge]:
     """Scaled results of ``ops`` with weights in sight before them, with the scale before the operator."""
-    reached = _behind_weights(view)
+    found = list(factors(view))
+    reached = _behind_weights(view) if found else ()
     behind = (node for node in _nodes(view, ops) if all(o.handle in reached for o in node.operands))
     passable = by_class((node.ref, node) for node in behind)
-    for product, value, scale in factors(view):
+    for product, value, scale in found:
         for node in passable.get(value.handle, ()):
             try:
                 if _may_pay(view, value, scale, product) and passes(view, node, scale, back=True):
@@ -99,8 +100,8 @@ def _may_pay(view: GroupView, value: Ref, scale: Ref, product: Ref) -> bool:
 
 def _on(view: GroupView, ops: Sequence[str]) -> Iterator[Merge]:
     """Operators ``ops`` on scaled operands with weights in sight behind them, with the scale behind the operator."""
-    reached = _before_weights(view)
     scaled = by_class((product, (value, scale)) for product, value, scale in factors(view))
+    reached = _before_weights(view) if scaled else ()
     for node in _nodes(view, ops):
         if node.ref.handle not in reached or not any(o.handle in scaled for o in node.operands):
             continue

@@ -43,7 +43,7 @@ class Products:
 
     def groups(self, key: Callable[[Branch], Hashable]) -> Iterator[list[Branch]]:
         """Branches that can be one product, those with equal ``key``, oldest first; ``None`` is no key."""
-        for handle in sorted(self._of):
+        for handle in sorted(h for h, branches in self._of.items() if len(branches) > 1):
             alike: dict[Hashable, list[Branch]] = {}
             for branch in self._distinct(self._of[handle]):
                 found = key(branch)

@@ -3,7 +3,7 @@
 An `Element` is what a Gather by a constant number takes of a value, or a part of one element without its axis.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,14 +42,16 @@ def _looked_up(view: GroupView) -> Iterator[tuple[Ref, Element]]:
             yield node, Element(x, axis, int(at.value) % extent)
 
 
-def elements(view: GroupView) -> Iterator[tuple[Ref, Element]]:
+@shared
+def elements(view: GroupView) -> Sequence[tuple[Ref, Element]]:
     """Every value that is an element of another one."""
-    yield from _looked_up(view)
+    found = list(_looked_up(view))
     single = by_class((ref, part) for ref, part in parts_of(view) if part.end - part.start == 1)
-    for node, (x, *_) in complete_nodes(view, "Reshape"):
+    for node, (x, *_) in complete_nodes(view, "Reshape") if single else ():
         for part in single.get(x.handle, ()):
             if node.type.shape == (*part.whole.shape[: part.axis], *part.whole.shape[part.axis + 1 :]):
-                yield node, Element(part.whole, part.axis, part.start)
+                found.append((node, Element(part.whole, part.axis, part.start)))
+    return found
 
 
 @shared
@@ -141,7 +143,8 @@ def join_elements(m: Match) -> Term:
 def _stacked(view: GroupView) -> Iterator[Match]:
     """Each concatenation of elements of one value, each with an axis of its own, that come one after the other."""
     found = by_class(elements(view))
-    views = by_class((node, x) for node, (x, *_) in complete_nodes(view, *operators_with(is_view)))
+    ops = operators_with(is_view) if found else ()
+    views = by_class((node, x) for node, (x, *_) in complete_nodes(view, *ops))
     seen = ((handle, e) for handle, xs in views.items() for x in xs for e in found.get(x.handle, ()))
     apart = {(handle, e.whole.handle, e.axis, e.index) for handle, e in seen}
     for node, (along, operands) in concats(view):
@@ -231,8 +234,9 @@ def take_element_before_transpose(m: Match) -> Term:
 
 def _elements_of_views(view: GroupView) -> Iterator[Match]:
     """Each element of a view in which an axis of the value was cut into several elements."""
-    views = by_class((node, x) for node, (x, *_) in complete_nodes(view, "Reshape"))
-    for ref, element in elements(view):
+    found = elements(view)
+    views = by_class((node, x) for node, (x, *_) in complete_nodes(view, "Reshape")) if found else {}
+    for ref, element in found:
         axis, whole = element.axis, element.whole
         for x in views.get(whole.handle, ()) if axis + 1 < whole.rank else ():
             size = whole.shape[axis + 1]
