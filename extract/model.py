@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.extract.core import Core
@@ -260,8 +261,9 @@ class Model:
         return solver
 
 
-def _silent_solver() -> Highs:
-    """HiGHS, to prove optima. It would write a line to standard output where its constructor enables callbacks."""
+@cache
+def _silent() -> type[Highs]:
+    """HiGHS, which would write a line to standard output where its constructor enables callbacks."""
     from highspy import Highs
 
     class Silent(Highs):
@@ -269,7 +271,12 @@ def _silent_solver() -> Highs:
             self.setOptionValue("output_flag", False)
             super().enableCallbacks()
 
-    solver = Silent()
+    return Silent
+
+
+def _silent_solver() -> Highs:
+    """HiGHS, to prove optima."""
+    solver = _silent()()
     solver.setOptionValue("parallel", "off")
     solver.setOptionValue("mip_rel_gap", 0.0)
     return solver

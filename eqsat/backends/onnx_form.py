@@ -71,11 +71,12 @@ def in_form(graph: Graph, form: str) -> Graph:
 
 def written(graph: Graph, form: str) -> tuple[Graph, Form]:
     """The graph in a form, and how its nodes are written there; worked out once. Raises `OutputError` as `choose_form` does."""
-    found: tuple[Graph, Form] | None = graph.notes.get((written, form))
+    found: tuple[Graph | None, Form] | None = graph.notes.get((written, form))
     if found is None:
         formed = in_form(graph, form)
-        found = graph.notes[written, form] = formed, choose_form(formed)
-    return found
+        # a graph that held itself would be given back when the collector runs, with all its weights
+        found = graph.notes[written, form] = None if formed is graph else formed, choose_form(formed)
+    return found[0] or graph, found[1]
 
 
 def may_name(node: Node, graph: Graph, form: str) -> bool:

@@ -1,5 +1,6 @@
 """Computing the constants of the selected program."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -31,7 +32,8 @@ class Materializer:
     def __init__(self, egraph: EGraph, explainer: Explainer) -> None:
         self._egraph = egraph
         self._explainer = explainer
-        self._unrounded = Unrounded(egraph, self._known)
+        own = weakref.proxy(self)
+        self._unrounded = Unrounded(egraph, lambda cls: own._known(cls))
         self._constants: dict[int, Constant] = {}
         self._rules: dict[int, frozenset[str]] = {}
         self._asked: set[int] = set()

@@ -139,5 +139,5 @@ def unmet(conditions: Iterable[Condition], match: Match) -> Exception | None:
     try:
         match.check(conditions)
     except NOT_ESTABLISHED as reason:
-        return reason
+        return reason.with_traceback(None)  # whose frames would keep alive all that they know
     return None

@@ -106,18 +106,20 @@ class Products:
         moves it and brings it back, as Squeeze of Unsqueeze does, is none."""
         node, weight = branch.node, branch.w
         forms = {h for h, b in branches.items() if h != node.handle and weight.handle in self._origins(b.w)}
+        return bool(forms) and self._is_read_elsewhere(node, forms, {node.handle})
 
-        seen = {node.handle}
+    def _is_read_elsewhere(self, value: Ref, forms: set[int], seen: set[int]) -> bool:
+        """Whether every reader of a value, moved or not, is one of ``forms``, or its sum with a bias that of one of them."""
 
-        def elsewhere(op: str, reader: Ref) -> bool:
+        def holds(op: str, reader: Ref) -> bool:
             if reader.handle in forms or reader.handle in seen:
                 return True
             if traits_of(op).moves:
                 seen.add(reader.handle)
-                return self._all_readers(reader, elsewhere)
+                return self._is_read_elsewhere(reader, forms, seen)
             return op == "Add" and self._all_readers(reader, lambda _, r: bool(forms & self._sums.get(r.handle, set())))
 
-        return bool(forms) and self._all_readers(node, elsewhere)
+        return self._all_readers(value, holds)
 
     def _all_readers(self, value: Ref, holds: Callable[[str, Ref], bool]) -> bool:
         readers = [(op, reader) for op, reader, _ in self._view.users(value)]

@@ -1,5 +1,6 @@
 """From nodes of the file to nodes of the program, in one pass: upgraded, typed, small values folded."""
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -67,7 +68,7 @@ class Reader:
         self._read_graph = read_graph
         self._small: dict[str, np.ndarray | None] = {}
         self._lists: dict[str, np.ndarray] = {}
-        self._sequences = Sequences(self)
+        self._sequences = Sequences(weakref.proxy(self))
 
     # what versions.upgrade asks
 
