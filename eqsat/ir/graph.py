@@ -66,7 +66,7 @@ class Attributes(Mapping[str, Any]):
     Lists are tuples; floats are rounded to float32, as ONNX stores them.
     """
 
-    __slots__ = ("_hash", "_items", "_key", "_map")
+    __slots__ = ("_bodies", "_hash", "_items", "_key", "_map")
 
     def __init__(self, items: Mapping[str, AttributeValue] | Iterable[tuple[str, AttributeValue]] = ()) -> None:
         pairs = sorted(dict(items).items())
@@ -74,6 +74,7 @@ class Attributes(Mapping[str, Any]):
         self._map = dict(self._items)
         self._key = tuple((k, type(v), _bits(v)) for k, v in self._items)
         self._hash = hash(self._key)
+        self._bodies: tuple[Subgraph, ...] | None = None
 
     def __getitem__(self, key: str) -> Any:
         return self._map[key]
@@ -92,6 +93,14 @@ class Attributes(Mapping[str, Any]):
 
     def __eq__(self, other: object) -> bool:
         return self._key == other._key if isinstance(other, Attributes) else NotImplemented
+
+    @property
+    def bodies(self) -> tuple[Subgraph, ...]:
+        """The bodies of a control-flow operator, in the order of their attributes."""
+        if self._bodies is None:
+            several = (value if isinstance(value, tuple) else (value,) for _, value in self._items)
+            self._bodies = tuple(v for values in several for v in values if isinstance(v, Subgraph))
+        return self._bodies
 
     def updated(self, **changes: AttributeValue | None) -> Attributes:
         """A copy with ``changes`` applied; ``None`` removes an attribute."""
@@ -124,11 +133,7 @@ NO_ATTRIBUTES = Attributes()
 
 def bodies_of(attributes: Attributes) -> tuple[Subgraph, ...]:
     """The bodies of a control-flow operator, in the order of their attributes."""
-    found: list[Subgraph] = []
-    value: AttributeValue
-    for value in attributes.values():
-        found += (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Subgraph))
-    return tuple(found)
+    return attributes.bodies
 
 
 def captures_of(attributes: Attributes) -> int:
