@@ -13,6 +13,7 @@ machine. ``--nodes``: instead, how many nodes OpenVINO runs of the original and 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -26,8 +27,8 @@ from eqsat.errors import EqsatError
 from eqsat.frontends import load
 from eqsat.options import Options
 from eqsat.pipeline import optimize
-from eqsat.speed.bench import OURS, RAW, feeds_of
-from eqsat.speed.contest import Contestant, Measured, Protocol, geometric_mean
+from eqsat.speed.bench import OURS, RAW, case_of
+from eqsat.speed.contest import Contestant, Measured, Protocol
 from eqsat.speed.engines import INSTALLED_BY, engine_names, race
 
 _HEAD = """# The best engine for each model
@@ -55,7 +56,7 @@ def nodes_line(path: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         ours = Path(folder) / "ours.onnx"
         optimize(path, consumer="openvino", verify=False).save(ours)
-        feeds = feeds_of(load(path), path, Options())
+        feeds, _ = case_of(load(path), path, Options())
         for file in (path, ours):
             loaded = OpenVino(str(file), profile=True).feed(feeds)
             loaded.run()
@@ -156,7 +157,7 @@ def _error(m: Measured) -> str:
 def _means(what: str, ratios: list[float]) -> str:
     if not ratios:
         return f"- {what}: none"
-    return f"- {what}: geometric mean {geometric_mean(ratios):.3f} over {len(ratios)} models, least {min(ratios):.3f}"
+    return f"- {what}: geometric mean {statistics.geometric_mean(ratios):.3f} over {len(ratios)} models, least {min(ratios):.3f}"
 
 
 def _versions(engines: tuple[str, ...]) -> dict[str, str]:

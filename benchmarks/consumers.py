@@ -30,7 +30,7 @@ import eqsat
 from eqsat.errors import EqsatError
 from eqsat.frontends import load
 from eqsat.options import Options
-from eqsat.speed.bench import feeds_of
+from eqsat.speed.bench import case_of
 from eqsat.verification.compare import distance
 from eqsat.verification.original import Original
 
@@ -79,7 +79,7 @@ def row(path: Path, readers: list[str], options: Options) -> tuple[list[str], bo
         try:
             result = eqsat.optimize(path, **vars(options))
             result.save(written)
-            inputs = feeds_of(load(path), path, options)
+            inputs, _ = case_of(load(path), path, options)
             expected = Original(load(path), path).run(inputs)
         except EqsatError as error:
             return [path.stem, f"not written: {error}"[:200]], False

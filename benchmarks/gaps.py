@@ -56,7 +56,7 @@ def grouped_cost(program: Program, target: Target, model: CostModel) -> float:
     choice = {cls: members[0] for cls, members in enumerate(graph.members) if members}
     total = 0.0
     for root, operations in post_dominator_groups(graph, choice).items():
-        whole = cone_of(graph, target, matcher, prices, operations, root)
+        whole = cone_of(matcher, prices, operations, root)
         parts = [(frozenset((i,)), graph.owner[i]) for i in operations]
         total += whole.price if whole else sum(prices(cls, one, graph_inputs(graph, one)) for one, cls in parts)
     return total

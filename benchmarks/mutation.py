@@ -38,9 +38,10 @@ from benchmarks.explained_conditions import GROWTH, reason_for_condition
 from benchmarks.explained_mutants import reason_for
 from benchmarks.mutants import KINDS, Mutant, Recorder, choose
 from benchmarks.neutral import grows
+from benchmarks.rule_trials import try_rule, without
 from eqsat.egraph.apply import EXTENT_MAY_DIFFER
 from eqsat.rewrite import AnyRule, Rule, registered_rules
-from eqsat.rule_check.trials import Trial, try_rule, without
+from eqsat.rule_check.trials import Trial
 
 MUTANTS = 8
 INSTANCES = 40

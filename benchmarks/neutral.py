@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.explained_conditions import GROWTH
+from benchmarks.rule_trials import automatic_instance
 from eqsat.conditions import number
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import AnyRule, Rule, registered_rules
-from eqsat.rule_check.automatic import automatic_instance
 from eqsat.samples import Fixed, Instance, Sampler, draw_instance, fixed
 
 INSTANCES = 8

@@ -28,7 +28,7 @@ import onnx
 import eqsat
 from eqsat.backends.onnxruntime import Session
 from eqsat.options import Options
-from eqsat.speed.bench import feeds_of
+from eqsat.speed.bench import case_of
 from eqsat.speed.worker import OpenVino
 from eqsat.verification.compare import distance
 
@@ -111,7 +111,7 @@ def run_model(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         ours = Path(folder) / path.name
         result = eqsat.optimize(path, **chosen.__dict__)
         result.save(ours)
-        trials = [feeds_of(result.original, path, replace(chosen, seed=k)) for k in range(options.inputs)]
+        trials = [case_of(result.original, path, replace(chosen, seed=k))[0] for k in range(options.inputs)]
         original = _onnxruntime(path, "disable")
         references = [original(feeds) for feeds in trials]
         found["quantised"] = any(n.op in QUANTISERS for n in result.original.nodes)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -26,12 +27,12 @@ import numpy as np
 from scipy.stats import rankdata
 
 import eqsat
-from eqsat.cost.model import find_cost_model
+from eqsat.cost.model import find_cost_model, work_of_node
 from eqsat.cost.target import load_target
 from eqsat.options import Options
 from eqsat.speed.bench import case_of
 from eqsat.speed.contest import Contestant, Measured, Protocol, contest
-from eqsat.speed.profile import Profile, predicted_s, profile_program
+from eqsat.speed.profile import Profile, profile_program
 
 SPREAD = "squeezenet,mobilenetv2,resnet50_qdq,tensat_bert,nasrnn,llama,bert_int8,bert_base_b1s128"
 """Models of every kind: small and large, images and text, floats and integers."""
@@ -60,7 +61,7 @@ def run_model(
             rows.append({
                 "model": path.stem,
                 "cost": cost,
-                "predicted_s": predicted_s(graph, model, target),
+                "predicted_s": math.fsum(model.kernel_cost(work_of_node(graph, node), target) for node in graph.nodes),
                 "kernels_s": profile.measured_s,
                 "kernel_error": profile.median_relative_error,
                 "unpriced": profile.unpriced,

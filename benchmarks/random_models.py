@@ -29,6 +29,7 @@ from benchmarks.model_parts import (
     ran,
     variadic,
 )
+from benchmarks.rule_trials import instance_of
 from eqsat.backends.consumer import limit_file
 from eqsat.backends.onnx_file import to_model
 from eqsat.errors import EqsatError
@@ -38,7 +39,6 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import registered_rules
 from eqsat.rule_check.automatic import another_attribute, draw_attributes
 from eqsat.rule_check.operand_shapes import plan_operands
-from eqsat.rule_check.trials import instance_of
 from eqsat.samples import Sampler
 from eqsat.samples.products import Operand
 

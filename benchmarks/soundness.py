@@ -27,6 +27,7 @@ from multiprocessing import Pool
 import eqsat
 import eqsat.rules  # registers the shipped rules
 from benchmarks.random_graphs import random_graph
+from benchmarks.rule_trials import instance_of
 from benchmarks.small_models import names, small_model
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
@@ -34,7 +35,6 @@ from eqsat.egraph.soundness import check_egraph
 from eqsat.errors import EqsatError, LeftOutWarning, VerificationError
 from eqsat.ir.interpret import run
 from eqsat.rewrite import registered_rules
-from eqsat.rule_check.trials import instance_of
 from eqsat.samples import Instance, Sampler
 
 _EVERY = 4

@@ -11,6 +11,7 @@ model; models that are there, made with the same options, are not run again. Not
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from benchmarks.kept import add_arguments, measure_all
 from eqsat.errors import EqsatError
 from eqsat.options import Options
 from eqsat.speed.bench import bench_model
-from eqsat.speed.contest import Protocol, geometric_mean
+from eqsat.speed.contest import Protocol
 
 LEVELS = ("disable", "basic", "extended", "all")
 
@@ -70,7 +71,7 @@ def markdown(rows: Mapping[str, dict[str, Any]]) -> str:
     means = []
     for name in names:
         found = [row["ratios"][name][0] for row in rows.values() if name in row.get("ratios", ())]
-        means.append(f"{geometric_mean(found):.3f} against {name} ({len(found)} models)" if found else "")
+        means.append(f"{statistics.geometric_mean(found):.3f} against {name} ({len(found)} models)" if found else "")
     return "\n".join([*lines, "", f"Geometric means: {'; '.join(m for m in means if m)}."])
 
 

@@ -2,32 +2,19 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from eqsat._version import __version__
 from eqsat.commands.common import (
-    Assume,
-    ConsumerName,
-    CostName,
     DeviceFile,
     Devices,
-    Dims,
-    Feeds,
-    Form,
     Json,
     MachineFile,
     Model,
-    NodeLimit,
-    Numerics,
-    Opset,
-    Prove,
     Quiet,
     RuleFiles,
-    Seed,
-    TargetName,
-    TimeLimit,
     Verify,
     check_writable,
     errors,
@@ -36,7 +23,8 @@ from eqsat.commands.common import (
     progress,
     show,
 )
-from eqsat.commands.named_values import parse_devices, parse_dims, parse_sizes
+from eqsat.commands.named_values import parse_devices
+from eqsat.commands.shared import SHARED, taking
 from eqsat.errors import OptionError
 
 COMMANDS = ("listings", "bench", "calibrate", "compare", "explain")
@@ -69,13 +57,13 @@ def root(
 
 
 @app.command()
+@taking(*SHARED)
 def optimize(
     model: Model,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Write over MODEL itself, if --output names it.")
     ] = False,
-    consumer: ConsumerName = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -85,15 +73,6 @@ def optimize(
             show_default=False,
         ),
     ] = None,
-    opset: Opset = None,
-    target: TargetName = None,
-    cost: CostName = None,
-    numerics: Numerics = "lsb",
-    dim: Dims = None,
-    assume: Assume = None,
-    time_limit: TimeLimit = 600.0,
-    prove: Prove = False,
-    node_limit: NodeLimit = 200_000,
     memory_limit: Annotated[int | None, typer.Option(metavar="B", help="Bytes by which saturation may grow.")] = None,
     memory_budget: Annotated[
         int | None, typer.Option(metavar="B", help="Most bytes of values alive at once in the result, constants aside.")
@@ -109,12 +88,9 @@ def optimize(
     ] = False,
     rules: RuleFiles = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
-    form: Form = None,
     device: Devices = None,
     devices: DeviceFile = None,
     machine: MachineFile = None,
-    seed: Seed = 0,
-    inputs: Feeds = None,
     verify: Verify = "quick",
     no_verify: Annotated[bool, typer.Option("--no-verify", help="The same as --verify none.")] = False,
     json_path: Json = None,
@@ -122,6 +98,7 @@ def optimize(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Print each step as it is taken, and all of the report.")
     ] = False,
+    **options: Any,
 ) -> None:
     """Optimise MODEL, verify the result against it, and report what was done.
 
@@ -130,98 +107,84 @@ def optimize(
 
     eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
     """
-    with errors(json_path):
-        from eqsat.api import optimize_for
-        from eqsat.options import check_form
+    from eqsat.api import optimize_for
+    from eqsat.options import check_form
 
-        if form is not None:
-            check_form(form)
-        if no_verify and (verify == "full" or inputs):
-            raise OptionError(
-                f"--no-verify and {'--inputs' if inputs else '--verify full'} exclude each other; give one"
-            )
+    if options["form"] is not None:
+        check_form(options["form"])
+    if no_verify and (verify == "full" or options["feeds"]):
+        raise OptionError(
+            f"--no-verify and {'--inputs' if options['feeds'] else '--verify full'} exclude each other; give one"
+        )
+    if output is not None:
+        check_writable(output, model, overwrite=overwrite)
+    load_rule_files(rules)
+    only = None if only_rules is None else [n for n in only_rules.split(",") if n]
+    with progress(quiet, verbose, stages=True) as notify:
+        result = optimize_for(
+            model,
+            engine,
+            progress=notify,
+            memory_limit_bytes=memory_limit,
+            memory_budget_bytes=memory_budget,
+            only_rules=only,
+            all_rules=all_rules,
+            disabled_rules=disable_rule or (),
+            keep=keep or (),
+            devices=parse_devices(device, devices),
+            machine=machine,
+            verify="none" if no_verify else verify,
+            **options,
+        )
         if output is not None:
-            check_writable(output, model, overwrite=overwrite)
-        load_rule_files(rules)
-        only = None if only_rules is None else [n for n in only_rules.split(",") if n]
-        with progress(quiet, verbose, stages=True) as notify:
-            result = optimize_for(
-                model,
-                engine,
-                progress=notify,
-                consumer=consumer,
-                opset=opset,
-                target=target,
-                cost=cost,
-                numerics=numerics,
-                dims=parse_dims(dim),
-                assume=parse_sizes(assume),
-                time_limit_s=time_limit,
-                prove=prove,
-                node_limit=node_limit,
-                memory_limit_bytes=memory_limit,
-                memory_budget_bytes=memory_budget,
-                only_rules=only,
-                all_rules=all_rules,
-                disabled_rules=disable_rule or (),
-                keep=keep or (),
-                form=form,
-                devices=parse_devices(device, devices),
-                machine=machine,
-                seed=seed,
-                verify="none" if no_verify else verify,
-                feeds=inputs or None,
-            )
-            if output is not None:
-                notify("save", str(output))
-                result.save(output)
-        report = result.report
-        show(report.to_dict(), report.details() if verbose else report, json_path, quiet)
-        found = report.verification
-        written = f"not verified, though {output} is written" if output else "not verified"
-        fail_unless_run(found.get("verdict"), found.get("notes", ()), written)
+            notify("save", str(output))
+            result.save(output)
+    report = result.report
+    show(report.to_dict(), report.details() if verbose else report, json_path, quiet)
+    found = report.verification
+    written = f"not verified, though {output} is written" if output else "not verified"
+    fail_unless_run(found.get("verdict"), found.get("notes", ()), written)
 
 
 @app.command()
+@taking("seed", "inputs")
 def verify(
     original: Annotated[Path, typer.Argument(help="The model to trust.", show_default=False)],
     candidate: Annotated[Path, typer.Argument(help="The model to check.", show_default=False)],
     runs: Annotated[int, typer.Option(min=1, help="Random inputs to try.")] = 3,
-    seed: Seed = 0,
-    inputs: Feeds = None,
     json_path: Json = None,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Check that two models compute the same, on random inputs of the right kind (token ids in range, masks of 0 and 1).
 
     The tolerance is the first model's own sensitivity to single roundings, measured.
     """
-    with errors(json_path):
-        from eqsat.api import verify as run
+    from eqsat.api import verify as run
 
-        verification = run(original, candidate, runs=runs, seed=seed, feeds=inputs)
-        show(verification.to_dict(), verification, json_path, quiet)
-        if verification.verdict == "failed":
-            raise typer.Exit(1)
-        fail_unless_run(verification.verdict, verification.notes, "not compared")
+    verification = run(original, candidate, runs=runs, **options)
+    show(verification.to_dict(), verification, json_path, quiet)
+    if verification.verdict == "failed":
+        raise typer.Exit(1)
+    fail_unless_run(verification.verdict, verification.notes, "not compared")
 
 
 @app.command()
+@taking("dim")
 def inspect(
     model: Model,
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes by name, with what they compute.")] = False,
-    dim: Dims = None,
     rules: RuleFiles = None,
     json_path: Json = None,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Show operators, kernels, work and bytes of MODEL, and what the optimiser will not touch, and why."""
-    with errors(json_path):
-        from eqsat.api import inspect as run
+    from eqsat.api import inspect as run
 
-        load_rule_files(rules)
-        found = run(model, parse_dims(dim), nodes=nodes)
-        show(found.to_dict(), found, json_path, quiet)
+    load_rule_files(rules)
+    found = run(model, **options, nodes=nodes)
+    show(found.to_dict(), found, json_path, quiet)
 
 
 @app.command()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from eqsat.report_phrases import (
     cost,
@@ -17,12 +19,6 @@ from eqsat.report_phrases import (
     of_untouched,
     of_verification,
 )
-
-if TYPE_CHECKING:
-    from eqsat.report import Report
-from collections.abc import Iterable
-from html import escape
-from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eqsat.report import Report

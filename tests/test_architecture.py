@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "ops": BASE | {"ir", "rewrite"},
     "conditions": BASE | {"ir", "rewrite"},
     "equations": BASE | {"ir", "rewrite", "conditions"},
-    "rule_check": BASE | {"ir", "rewrite", "equations", "samples", "rules", "egraph", "backends"},
+    "rule_check": BASE | {"ir", "rewrite", "equations", "samples", "rules", "egraph"},
     "cost": BASE | {"output", "ir"},
     "extract": {"errors"},
     "lower": BASE | {"ir", "rewrite", "egraph", "cost", "extract"},

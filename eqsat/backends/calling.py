@@ -18,37 +18,15 @@ from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import TensorType
 
 
-def load_graph(
-    graph: Graph,
-    level: str,
-    *,
-    threads: int | None = None,
-    precision: str = "f32",
-    prepack: bool = True,
-    arena: bool = True,
-    flush: bool = False,
-    spin: bool = False,
-    least_bytes: int = 1024,
-) -> Session:
-    """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``. The model refers to constants of ``least_bytes``,
-    and maps those in files. Raises `ModelError` when ONNX Runtime cannot run it."""
+def load_graph(graph: Graph, level: str, *, prepack: bool = True, least_bytes: int = 1024, **settings: Any) -> Session:
+    """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``; ``settings``: further ones of `Session`. The model
+    refers to constants of ``least_bytes``, and maps those in files. Raises `ModelError` when ONNX Runtime cannot run it."""
 
     def load(folder: Path | None, names: Mapping[File, str]) -> Session:
         model, weights = to_model_and_weights(graph, least_bytes, names)
         message = model.SerializeToString()
         del model  # several times as large, where it is not of weights
-        return Session(
-            message,
-            level,
-            threads=threads,
-            folder=folder,
-            weights=weights,
-            prepack=prepack,
-            arena=arena,
-            precision=precision,
-            flush=flush,
-            spin=spin,
-        )
+        return Session(message, level, folder=folder, weights=weights, prepack=prepack, **settings)
 
     folder, names = files_of_weights([c for c in graph.constants.values() if c.bytes >= least_bytes])
     try:

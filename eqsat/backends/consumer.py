@@ -16,7 +16,7 @@ from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope, envelope_of
 from eqsat.frontends.onnx.versions.steps import OLDEST, first_version
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import OPSET, operator, split_key, traits_of
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import TensorType, Type, is_sequence
 
 _FOLDER = Path(__file__).parent / "consumers"
 _BYTES = frozenset(("int8", "uint8"))
@@ -132,11 +132,10 @@ def releases_of(name: str) -> tuple[Consumer, ...]:
         own = _values(data)
         wrong = own.pop("wrong")
         return tuple(replace(r, **own, name=name, wrong=_both(r.wrong, wrong)) for r in releases_of(other))
-    shared = {key: value for key, value in data.items() if key != "releases"}
     found: list[Consumer] = []
-    for release in data["releases"]:
-        shared = {**shared, **release}
-        found.append(Consumer(name, **_values(shared)))
+    for release in data.pop("releases"):
+        data |= release
+        found.append(Consumer(name, **_values(data)))
     return tuple(found)
 
 
@@ -147,15 +146,11 @@ def _both(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str
 def _values(data: Mapping[str, Any]) -> dict[str, Any]:
     """What a table says, as fields of a `Consumer`."""
     values = dict(data)
-    for key in ("reads", "refuses", "avoids", "fuses_slowly", "bytes"):
-        if key in values:
-            values[key] = frozenset(values[key])
-    for key in ("without_rules", "with_rules"):
-        if key in values:
-            values[key] = tuple(values[key])
-    for key in ("lacks", "wrong"):
-        if key in values:
-            values[key] = {op: frozenset(types) for op, types in values[key].items()}
+    for key, value in data.items():
+        if key in ("lacks", "wrong"):
+            values[key] = {op: frozenset(types) for op, types in value.items()}
+        elif is_sequence(value):
+            values[key] = tuple(value) if key.endswith("_rules") else frozenset(value)
     return values
 
 

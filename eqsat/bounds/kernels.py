@@ -149,4 +149,4 @@ class _ReadOff:
         parts = {c: operands_first(graph, operations, c) for c in outputs}
         held = frozenset(i for part in parts.values() for i in part)
         outputs = sorted(outputs, key=lambda c: len(parts[c]))  # others are computed from the first
-        return kernel_of(graph, self._matcher, self._prices, held, outputs)
+        return kernel_of(self._matcher, self._prices, held, outputs)

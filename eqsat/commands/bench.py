@@ -1,31 +1,13 @@
 """``eqsat bench``: how fast a model is before and after, in the engines that are installed."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from eqsat.commands.common import (
-    ConsumerName,
-    CostName,
-    Dims,
-    Engines,
-    Feeds,
-    Form,
-    Json,
-    Model,
-    Numerics,
-    Opset,
-    Precision,
-    Quiet,
-    Seed,
-    TargetName,
-    Verbose,
-    errors,
-    progress,
-    show,
-)
-from eqsat.commands.named_values import parse_dims, parse_names
+from eqsat.commands.common import Engines, Json, Model, Precision, Quiet, Verbose, progress, show
+from eqsat.commands.named_values import parse_names
+from eqsat.commands.shared import taking
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command()(bench)
 
 
+@taking("consumer", "opset", "target", "cost", "numerics", "dim", "form", "seed", "inputs")
 def bench(
     model: Model,
     others: Annotated[
@@ -49,32 +32,21 @@ def bench(
     profile: Annotated[
         bool, typer.Option("--profile", help="Show what each kernel took beside what the cost model predicted.")
     ] = False,
-    consumer: ConsumerName = None,
-    opset: Opset = None,
-    target: TargetName = None,
-    cost: CostName = None,
-    form: Form = None,
-    numerics: Numerics = "lsb",
-    dim: Dims = None,
-    seed: Seed = 0,
-    inputs: Feeds = None,
     json_path: Json = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    **options: Any,
 ) -> None:
     """Time MODEL beside the same model optimised, or beside OTHERS as they are.
 
     Contestants take turns in several processes, those of one engine in processes of their own; ratios are of medians. The outputs
     of each are compared with those of MODEL in ONNX Runtime without optimisation. Nothing else should run on the machine.
     """
-    with errors(json_path):
-        from eqsat.api import bench as run
+    from eqsat.api import bench as run
 
-        with progress(quiet, verbose) as notify:
-            found = run(
-                model, *(others or ()), engines=engines, precision=precision, levels=parse_names("--levels", levels), runs=runs,
-                processes=processes, threads=threads, profile=profile, progress=notify, consumer=consumer, opset=opset,
-                target=target, cost=cost, numerics=numerics,
-                dims=parse_dims(dim), form=form, seed=seed, feeds=inputs or None,
-            )  # fmt: skip
-        show(found.to_dict(), found, json_path, quiet)
+    with progress(quiet, verbose) as notify:
+        found = run(
+            model, *(others or ()), engines=engines, precision=precision, levels=parse_names("--levels", levels), runs=runs,
+            processes=processes, threads=threads, profile=profile, progress=notify, **options,
+        )  # fmt: skip
+    show(found.to_dict(), found, json_path, quiet)

@@ -20,44 +20,6 @@ Json = Annotated[
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print each stage as it starts.")]
 Model = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=False)]
-Dims = Annotated[
-    list[str] | None,
-    typer.Option("--dim", metavar="NAME=N", help="Fix a symbolic dimension, or give it another name; may be repeated."),
-]
-Assume = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--assume",
-        metavar="NAME=N,...",
-        help="Price programs at this extent of a symbolic dimension, which stays symbolic; NAME=LOW..HIGH: at several between.",
-    ),
-]
-Feeds = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--inputs",
-        metavar="FEEDS.npz",
-        help="Verify on these inputs instead of random ones: one array per input, by name.",
-    ),
-]
-TargetName = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        help="What the program will run on: a name that `eqsat targets` lists, or a TOML file. By default that of --for, or "
-        "onnxruntime-cpu.",
-        show_default=False,
-    ),
-]
-ConsumerName = Annotated[
-    str | None,
-    typer.Option(
-        "--for",
-        metavar="NAME[=VERSION]",
-        help="What will read the file: onnxruntime, openvino, tensorrt, tvm, torch. Decides about form, opset and operators.",
-        show_default=False,
-    ),
-]
 Engines = Annotated[
     str | None,
     typer.Option(
@@ -73,42 +35,9 @@ Precision = Annotated[
         help="f32, or bf16: once more with floats multiplied in bfloat16, which is lossy, in engines that can."
     ),
 ]
-Opset = Annotated[
-    int | None,
-    typer.Option(
-        "--opset",
-        metavar="N",
-        help="The newest opset that the file may have. By default that of MODEL, or the newest that every supported release "
-        "of ONNX Runtime loads.",
-        show_default=False,
-    ),
-]
-CostName = Annotated[
-    str | None,
-    typer.Option(
-        "--cost",
-        help="What to minimise: kernels, bytes, flops, roofline, roofline-launch, measured (seconds, by timings of single "
-        "kernels; measured=PATH for those in a file). By default measured for onnxruntime-cpu in its own form, else kernels.",
-        show_default=False,
-    ),
-]
-Numerics = Annotated[
-    str, typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former.")
-]
-Form = Annotated[
-    str | None,
-    typer.Option(
-        help="Form of the written model: flat (ONNX operators), functions (the same, one per kernel), onnxruntime (its fused "
-        "operators, too), openvino, tensorrt. By default that of --for, or onnxruntime for onnxruntime-cpu, else flat.",
-        show_default=False,
-    ),
-]
 RuleFiles = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file, too, once checked; may be repeated."),
-]
-TimeLimit = Annotated[
-    float, typer.Option(metavar="S", help="Ceiling in seconds, for saturation and again for extraction.")
 ]
 Verify = Annotated[
     str,
@@ -117,9 +46,6 @@ Verify = Annotated[
         help="Compare original and result: quick, full (at every level of ONNX Runtime that the form is for, too) or none.",
     ),
 ]
-Prove = Annotated[bool, typer.Option("--prove", help="Spend more work on proving how good the program is.")]
-NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs.")]
 
 Devices = Annotated[
     list[str] | None,

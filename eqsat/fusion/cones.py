@@ -53,14 +53,13 @@ class ConePrices:
         return self._model.kernel_cost(group_work(graph, operations, inputs, root, also), target)
 
 
-def cone_of(
-    graph: FusionGraph, target: Target, matcher: Matcher, prices: ConePrices, operations: frozenset[int], root: int
-) -> Cone | None:
+def cone_of(matcher: Matcher, prices: ConePrices, operations: frozenset[int], root: int) -> Cone | None:
     """A given group of operations as a cone, ``None`` if it is no kernel of the target."""
+    graph = matcher.graph
     by_class = {graph.owner[i]: i for i in operations}
     inside = frozenset(by_class)
     read = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
-    if 1 + sum(not graph.scalar[c] for c in read) > target.argument_limit and len(inside) > 1:
+    if 1 + sum(not graph.scalar[c] for c in read) > matcher.target.argument_limit and len(inside) > 1:
         return None
     partial: dict[int, Cone] = {}
     for index in operands_first(graph, operations, root):

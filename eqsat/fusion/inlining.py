@@ -106,4 +106,4 @@ class _Inlining(Exchanged):
 
     def _kernel(self, operations: frozenset[int], outputs: Sequence[int]) -> Cone | None:
         small = len(operations) <= _MOST_OPERATIONS
-        return kernel_of(self._graph, self._matcher, self._prices, operations, outputs) if small else None
+        return kernel_of(self._matcher, self._prices, operations, outputs) if small else None

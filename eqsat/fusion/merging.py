@@ -62,7 +62,6 @@ class _Merging(Exchanged):
     def __init__(self, graph: FusionGraph, kernels: Mapping[int, Cone], target: Target, prices: ConePrices) -> None:
         super().__init__(kernels)
         self._graph = graph
-        self._target = target
         self._prices = prices
         self._matcher = Matcher(graph, target)
         self._several = {t.name for t in target.templates if t.several}
@@ -86,15 +85,14 @@ class _Merging(Exchanged):
         cone = self.kernels[root]
         if cone.only_views:
             return None
-        readers = dict.fromkeys(reader for c in cone.outputs for reader in self._behind_views(c))
-        for reader in readers:
+        for reader in self._readers_of(cone):
             whole = self.kernels[reader]
             parts = None if whole.template in self._several else self._without_prologue(whole)
             if parts is None:
                 continue
             prologue, rest = parts
             self.exchange((whole,), parts)
-            views = self._views_between(cone, prologue.root)
+            views = self._readers_of(cone).get(prologue.root)
             merged = None if views is None else self._merged(cone, prologue, views)
             if (
                 merged is not None
@@ -104,11 +102,6 @@ class _Merging(Exchanged):
                 return prologue.root, merged
             self.exchange(parts, (whole,))
         return None
-
-    def _views_between(self, cone: Cone, reader: int) -> frozenset[int] | None:
-        """Operations of the views through which a kernel reads the values of ``cone``; ``None`` if it does not."""
-        found = [behind[reader] for c in cone.outputs if reader in (behind := self._behind_views(c))]
-        return frozenset[int]().union(*found) if found else None
 
     def _without_prologue(self, whole: Cone) -> tuple[Cone, Cone] | None:
         """What precedes the anchor of a kernel, and the rest, if that is a kernel of several outputs; else ``None``."""
@@ -126,8 +119,7 @@ class _Merging(Exchanged):
         if cls in self.writer or any(c in inner for i in last for c in graph.operations[i].inputs):
             return None
         prologue, rest = (
-            cone_of(graph, self._target, self._matcher, self._prices, part, root)
-            for part, root in ((first, cls), (last, whole.root))
+            cone_of(self._matcher, self._prices, part, root) for part, root in ((first, cls), (last, whole.root))
         )
         if prologue is None or rest is None or prologue.only_views or rest.template not in self._several:
             return None
@@ -138,11 +130,7 @@ class _Merging(Exchanged):
         cone = self.kernels[root]
         if cone.only_views:
             return None
-        readers: dict[int, frozenset[int]] = {}
-        for c in cone.outputs:
-            for reader, views in self._behind_views(c).items():
-                readers[reader] = readers.get(reader, frozenset()) | views
-        for reader, views in readers.items():
+        for reader, views in self._readers_of(cone).items():
             other = self.kernels[reader]
             merged = self._merged(cone, other, views)
             if (
@@ -152,6 +140,14 @@ class _Merging(Exchanged):
             ):
                 return reader, merged
         return None
+
+    def _readers_of(self, cone: Cone) -> dict[int, frozenset[int]]:
+        """Kernels that read a value of ``cone``, each with the operations of the views through which it does."""
+        readers: dict[int, frozenset[int]] = {}
+        for c in cone.outputs:
+            for reader, views in self._behind_views(c).items():
+                readers[reader] = readers.get(reader, frozenset()) | views
+        return readers
 
     def _behind_views(self, value: int) -> dict[int, frozenset[int]]:
         """Kernels that read a value, directly or through kernels that are views, each with the operations of these views."""
@@ -180,7 +176,7 @@ class _Merging(Exchanged):
             return None
         gone = {c for c in cone.outputs if not self._stays(c, other.root, inside)}
         outputs = [*(c for c in cone.outputs if c not in gone), *other.outputs]
-        return several_outputs(graph, self._target, self._matcher, self._prices, operations, outputs)
+        return kernel_of(self._matcher, self._prices, operations, outputs)
 
     def _stays(self, value: int, reader: int, inside: frozenset[int]) -> bool:
         """Whether a value must be written when its kernel is merged with that of ``reader``."""
@@ -202,37 +198,24 @@ class _Merging(Exchanged):
             self._drop_unread(c)
 
 
-def kernel_of(
-    graph: FusionGraph, matcher: Matcher, prices: ConePrices, operations: frozenset[int], outputs: Sequence[int]
-) -> Cone | None:
+def kernel_of(matcher: Matcher, prices: ConePrices, operations: frozenset[int], outputs: Sequence[int]) -> Cone | None:
     """The kernel of a group of operations that writes the classes ``outputs``; ``None`` if the target has none."""
     if len(outputs) == 1:
-        return cone_of(graph, matcher.target, matcher, prices, operations, outputs[0])
-    return several_outputs(graph, matcher.target, matcher, prices, operations, outputs)
-
-
-def several_outputs(
-    graph: FusionGraph,
-    target: Target,
-    matcher: Matcher,
-    prices: ConePrices,
-    operations: frozenset[int],
-    outputs: Sequence[int],
-) -> Cone | None:
-    """As `kernel_of` where there are several."""
+        return cone_of(matcher, prices, operations, outputs[0])
+    graph = matcher.graph
     inside = frozenset(graph.owner[i] for i in operations)
     read = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
-    if len(outputs) + sum(not graph.scalar[c] for c in read) > target.argument_limit:
+    if len(outputs) + sum(not graph.scalar[c] for c in read) > matcher.target.argument_limit:
         return None
     cones: list[Cone] = []
     for root in outputs:
-        cone = cone_of(graph, target, matcher, prices, frozenset(operands_first(graph, operations, root)), root)
+        cone = cone_of(matcher, prices, frozenset(operands_first(graph, operations, root)), root)
         if cone is None:
             return None
         cones.append(cone)
     if frozenset().union(*(c.operations for c in cones)) != operations:
         return None
-    template = _common_template(graph, target, matcher, cones)
+    template = _common_template(matcher, cones)
     if template is None:
         return None
     first, *also = outputs
@@ -241,9 +224,9 @@ def several_outputs(
     return Cone(first, operations, inside, read, cut, template=template, price=price, also=tuple(also))
 
 
-def _common_template(graph: FusionGraph, target: Target, matcher: Matcher, cones: Sequence[Cone]) -> str | None:
+def _common_template(matcher: Matcher, cones: Sequence[Cone]) -> str | None:
     """A template of which the cones are one kernel that writes their values."""
-    for t, template in enumerate(target.templates):
+    for t, template in enumerate(matcher.target.templates):
         if not (template.several or len(cones) == 1) or not all(matcher.complete(t, c) for c in cones):
             continue
         single = [i for i, stage in enumerate(template.stages) if stage.once]
@@ -251,7 +234,7 @@ def _common_template(graph: FusionGraph, target: Target, matcher: Matcher, cones
             held = {tuple(c.occupants[t][i] for i in single) for c in cones}
             if len(held) == 1:
                 return template.name
-        elif all(_continues(graph, cones[0], c) for c in cones):
+        elif all(_continues(matcher.graph, cones[0], c) for c in cones):
             return template.name
     return None
 

@@ -121,10 +121,10 @@ def grouped(
     matcher = Matcher(graph, target)
     kernels: dict[int, Cone] = {}
     for root, operations in post_dominator_groups(graph, choice).items():
-        whole = cone_of(graph, target, matcher, prices, operations, root)
+        whole = cone_of(matcher, prices, operations, root)
         parts = [(operations, root)] if whole else [(frozenset((i,)), graph.owner[i]) for i in operations]
         for members, cls in parts:
-            cone = cone_of(graph, target, matcher, prices, members, cls)
+            cone = cone_of(matcher, prices, members, cls)
             if cone is None or cone.price == float("inf"):
                 return None
             kernels[cls] = cone

@@ -53,7 +53,7 @@ class Matcher:
 
     def __init__(self, graph: FusionGraph, target: Target) -> None:
         self.target = target
-        self._graph = graph
+        self.graph = graph
         self._templates = target.templates
         self._on_chip = target.on_chip_bytes
         self._accepts: dict[frozenset[str], tuple[tuple[int, ...], ...]] = {}
@@ -70,7 +70,7 @@ class Matcher:
 
     def can_join(self, index: int) -> bool:
         """Whether any kernel of several operators can hold the operation."""
-        operation = self._graph.operations[index]
+        operation = self.graph.operations[index]
         if operation.has_parts:
             return False
         return operation.is_view or any(self._stages(operation.labels))
@@ -81,7 +81,7 @@ class Matcher:
 
     def extend(self, index: int, absorbed: Sequence[Cone]) -> tuple[tuple[int, ...], tuple[Occupants, ...], str, int]:
         """State, occupants, template ("" if no complete kernel) and row length of the cone rooted at an operation."""
-        operation = self._graph.operations[index]
+        operation = self.graph.operations[index]
         row = operation.row_elements if "row" in operation.labels else 0
         for cone in absorbed:
             if cone.row_elements:
@@ -121,7 +121,7 @@ class Matcher:
                 if joined is None:
                     return DEAD, none
                 occupied = joined
-        operation = self._graph.operations[index]
+        operation = self.graph.operations[index]
         if operation.is_view:
             return start, occupied
         for k in accepted:
@@ -143,7 +143,7 @@ class Matcher:
 
     def _reads_too_early(self, t: int, index: int, absorbed: Sequence[Cone]) -> bool:
         """Whether the operation reads a value of a stage with a least input as an earlier one."""
-        inputs = self._graph.operations[index].inputs  # distinct ones: at most as far behind as among all
+        inputs = self.graph.operations[index].inputs  # distinct ones: at most as far behind as among all
         stages = self._templates[t].stages
         return any(inputs.index(cone.root) < stages[cone.stages[t]].from_input for cone in absorbed)
 
@@ -157,7 +157,7 @@ class Matcher:
 
     def _same_size(self, t: int, index: int, absorbed: Sequence[Cone]) -> bool:
         """Whether what the operation reads from a cone with an occupied single stage has the size of its own value."""
-        graph = self._graph
+        graph = self.graph
         size = graph.elements[graph.owner[index]]
         template = self._templates[t]
         for cone in absorbed:

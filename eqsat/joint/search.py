@@ -13,12 +13,11 @@ from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract import DEFAULT_STEPS, Effort, WorkDone
-from eqsat.fusion.covering import Covering
 from eqsat.fusion.partition import launches
 from eqsat.joint.candidates import Candidates
 from eqsat.joint.improving import Improving
 from eqsat.joint.result import JointSelection, choice_of_handles, groups_of, handles_of_choice, original_choice
-from eqsat.joint.snapshot_graph import SnapshotGraph, graph_of_snapshot
+from eqsat.joint.snapshot_graph import graph_of_snapshot
 from eqsat.lower.selection import Selection, Writable, select
 
 _BLOCKWISE_OPERATIONS = 1_500
@@ -65,8 +64,26 @@ def select_joint(
     found.look_around()
     bound, scope = _bounded(found) if bounded else _from_pool(found)
     given.work.add(effort.work)
-    seconds = time.perf_counter() - started
-    return _selection(source, snapshot, found, bound, scope, original, two_phase, seconds)
+    assert found.best is not None
+    cost, plan = found.best.cost, found.best.plan
+    bound = min(bound, cost)
+    return JointSelection(
+        choice=handles_of_choice(source, snapshot, found.best.choice),
+        groups=groups_of(source, plan),
+        kernels=launches(plan.kernels.values()),
+        kernels_before=launches(original.kernels.values()) if original else 0,
+        cost=cost,
+        cost_before=original.cost if original else math.inf,
+        cost_two_phase=two_phase.cost if two_phase else math.inf,
+        lower_bound=cost if cost - bound <= 1e-9 * cost else bound,
+        bound_scope=scope,
+        method=found.best.stage,
+        cones=len(found.pool),
+        work=effort.work,
+        seconds=time.perf_counter() - started,
+        target=target,
+        model=model,
+    )
 
 
 def _bounded(found: Improving) -> tuple[float, str]:
@@ -105,35 +122,3 @@ def _from_pool(found: Candidates, relaxed: float | None = None) -> tuple[float, 
     assert found.best is not None
     # Where the best program has kernels with several outputs, it may lie outside of the pool, and cost less than all in it.
     return (pooled if single or pooled <= found.best.cost else 0.0), "pool"
-
-
-def _selection(
-    source: SnapshotGraph,
-    snapshot: Snapshot,
-    found: Candidates,
-    bound: float,
-    scope: str,
-    original: Covering | None,
-    two_phase: Covering | None,
-    seconds: float,
-) -> JointSelection:
-    assert found.best is not None
-    cost, plan = found.best.cost, found.best.plan
-    bound = min(bound, cost)
-    return JointSelection(
-        choice=handles_of_choice(source, snapshot, found.best.choice),
-        groups=groups_of(source, plan),
-        kernels=launches(plan.kernels.values()),
-        kernels_before=launches(original.kernels.values()) if original else 0,
-        cost=cost,
-        cost_before=original.cost if original else math.inf,
-        cost_two_phase=two_phase.cost if two_phase else math.inf,
-        lower_bound=cost if cost - bound <= 1e-9 * cost else bound,
-        bound_scope=scope,
-        method=found.best.stage,
-        cones=len(found.pool),
-        work=found.effort.work,
-        seconds=seconds,
-        target=found.target,
-        model=found.model,
-    )

@@ -98,7 +98,6 @@ class Windows:
         whole = [window.operations[i] for i in order]
         found = [
             kernel_of(
-                self.graph,
                 self.matcher,
                 self.prices,
                 frozenset(whole[k] for k in kernel.operations),

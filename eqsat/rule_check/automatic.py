@@ -72,16 +72,6 @@ def another_attribute(name: str, value: Any, d: Sampler) -> dict[str, Any]:
     return {name: d.choose(others)} if others else {}
 
 
-def automatic_instance(rule: Rule, sampler: Sampler) -> Instance:
-    """A random instance of the left side of ``rule``. Raises `ValueError` when its operators reject a thousand draws."""
-    drawn = automatic_instances(rule, {}, int(sampler.rng.integers(2**40)))
-    for _ in range(1000):
-        found = next(drawn)
-        if found is not None:
-            return found
-    raise ValueError(f"the operators of {rule.equation!r} take nothing that is drawn: give sample=")
-
-
 def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator[Instance | None]:
     """Endless random instances of the left side of ``rule``; ``None`` for a draw that its operators rejected."""
     hints = [hint for condition in rule.conditions for hint in condition.hints]

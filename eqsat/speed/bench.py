@@ -163,13 +163,11 @@ def bench_files(
     return Bench(str(paths[0]), tuple(contest(contestants, feeds, reference, protocol)), {}, protocol.threads)
 
 
-def feeds_of(graph: Graph, path: Path, options: Options) -> dict[str, np.ndarray]:
-    """The user's inputs, or random ones that the model runs on. Raises `ModelError` if it runs on none."""
-    return case_of(graph, path, options)[0]
-
-
 def case_of(graph: Graph, path: Path, options: Options) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The inputs of `feeds_of`, and the outputs of the model without optimisation."""
+    """The user's inputs, or random ones that the model runs on, and the outputs of the model without optimisation.
+
+    Raises `ModelError` if it runs on none.
+    """
     from eqsat.verification import load_feeds
 
     original = Original(graph, path)

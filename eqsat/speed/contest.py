@@ -209,7 +209,3 @@ def ratio_of_medians(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]],
 def _resampled(samples: Sequence[np.ndarray], processes: np.ndarray, random: np.random.Generator) -> float:
     chosen: list[int] = processes.tolist()
     return float(np.median(np.concatenate([random.choice(samples[p], samples[p].size) for p in chosen])))
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(values))))

@@ -189,8 +189,3 @@ def profiler_seconds(threads: int, runs: int = 20) -> float:
     by_run = zip(*found.values(), strict=True)
     reported = [statistics.fmean(run) for run in by_run][_WARM_UP:]
     return max(statistics.median(reported) - statistics.median(alone[_WARM_UP:]), 0.0)
-
-
-def predicted_s(graph: Graph, model: CostModel, target: Target) -> float:
-    """What a cost model says of a program whose nodes are kernels of one operator each."""
-    return math.fsum(model.kernel_cost(work_of_node(graph, node), target) for node in graph.nodes)

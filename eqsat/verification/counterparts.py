@@ -82,9 +82,16 @@ class CounterpartFinder:
     def _between(self, boundary: set[str], wanted: Sequence[str]) -> tuple[set[int], list[str]]:
         """The nodes that compute values on the way from ``boundary`` to ``wanted``, and those of ``wanted`` that do not depend
         on it."""
-        affected = self._affected(boundary, wanted)
-        hit = {v for v, depends in affected.items() if depends and v in self._producer}
-        return {self._producer[v] for v in hit if v not in boundary or v in wanted}, [v for v in wanted if v not in hit]
+        first = min((self._producer.get(v, 0) for v in boundary), default=len(self.graph.nodes))
+        read = {v for value in wanted for v in self.graph.nodes[self._producer[value]].inputs if v}
+        way = self._sources(read, boundary, first) - boundary
+        found: set[int] = set()
+        reached = set(boundary)
+        for i in sorted({self._producer[v] for v in (*way, *wanted) if v in self._producer}):
+            if not reached.isdisjoint(self.graph.nodes[i].inputs):
+                found.add(i)
+                reached.update(v for v in self.graph.nodes[i].outputs if v)
+        return found, [v for v in wanted if self._producer[v] not in found]
 
     def _constant_nodes(self, values: Iterable[str], boundary: Set[str]) -> set[int]:
         """The nodes that compute those of ``values`` that are made of constants, and of extents and ``boundary``, which are
@@ -106,38 +113,14 @@ class CounterpartFinder:
         needed = self._sources(outputs, frozenset())
         return self._sources(values, needed) & needed & self._live
 
-    def _sources(self, values: Iterable[str], known: Set[str]) -> set[str]:
-        """``values`` and what they are computed from, back to values in ``known``."""
+    def _sources(self, values: Iterable[str], known: Set[str], first: int = 0) -> set[str]:
+        """``values`` and what they are computed from, back to values in ``known`` and to those from before node ``first``."""
         found: set[str] = set()
         stack = list(values)
         while stack:
             value = stack.pop()
             if value not in found:
                 found.add(value)
-                if value not in known and value in self._producer:
+                if value not in known and self._producer.get(value, -1) >= first:
                     stack.extend(v for v in self.graph.nodes[self._producer[value]].inputs if v)
         return found
-
-    def _affected(self, boundary: set[str], outputs: Sequence[str]) -> dict[str, bool]:
-        """For each value on the way back from ``outputs``: whether it depends on a value of ``boundary``."""
-        first = min((self._producer.get(v, -1) for v in boundary), default=len(self.graph.nodes))
-        affected: dict[str, bool] = {}
-        stack = list(outputs)
-        while stack:  # post-order: a value after everything it is computed from
-            value = stack[-1]
-            source = self._producer.get(value)
-            if value in affected:
-                stack.pop()
-                continue
-            if source is None or source < first:  # computed before anything in the boundary is
-                affected[value] = value in boundary
-                stack.pop()
-                continue
-            operands = [v for v in self.graph.nodes[source].inputs if v]
-            waiting = [v for v in operands if v not in boundary and v not in affected]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            affected[value] = any(v in boundary or affected[v] for v in operands)
-            stack.pop()
-        return affected

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from eqsat.ir.extents import substitute, symbols
+from eqsat.ir.extents import add, at_least, multiply, substitute, subtract, symbols
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import leading_symbols
 from eqsat.ir.operator import Kind, kind_of
+from eqsat.ir.types import Dim
 from eqsat.verification.extents import Sized, sized
 
 _SCALES = (1, 16, 256)
@@ -29,42 +30,19 @@ _MOST_TRIES = 200
 
 
 @dataclass(frozen=True)
-class Sum:
-    """``number`` plus each symbol as many times as ``symbols`` says."""
-
-    number: int = 0
-    symbols: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    def at(self, sizes: Mapping[str, int]) -> int:
-        return self.number + sum(n * sizes[s] for s, n in self.symbols.items())
-
-    def with_(self, symbol: str, other: Sum) -> Sum:
-        """With ``other`` in place of ``symbol``."""
-        times = self.symbols.get(symbol, 0)
-        if not times:
-            return self
-        rest = Sum(self.number, {s: n for s, n in self.symbols.items() if s != symbol})
-        return rest.plus(other, times)
-
-    def plus(self, other: Sum, times: int = 1) -> Sum:
-        symbols = {s: self.symbols.get(s, 0) + times * other.symbols.get(s, 0) for s in (*self.symbols, *other.symbols)}
-        return Sum(self.number + times * other.number, {s: n for s, n in symbols.items() if n})
-
-
-@dataclass(frozen=True)
 class Relations:
     """``free``: symbols that may have any extent, in order of appearance; ``bound``: what the others are."""
 
     free: tuple[str, ...]
-    bound: Mapping[str, Sum] = field(default_factory=dict[str, Sum])
+    bound: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Extents of all symbols, from those of the free ones."""
-        return {**{s: sizes[s] for s in self.free}, **{s: e.at(sizes) for s, e in self.bound.items()}}
+        return {**{s: sizes[s] for s in self.free}, **{s: extent_of(e, sizes) for s, e in self.bound.items()}}
 
-    def binding(self, symbol: str, to: Sum) -> Relations:
+    def binding(self, symbol: str, to: Dim) -> Relations:
         """With ``symbol`` bound as well."""
-        kept = {s: e.with_(symbol, to) for s, e in self.bound.items()}
+        kept = {s: substitute(e, {symbol: to}) for s, e in self.bound.items()}
         return Relations(tuple(s for s in self.free if s != symbol), {**kept, symbol: to})
 
 
@@ -163,7 +141,7 @@ class _Search:
         for total, one, two in itertools.permutations(lengths, 3):
             if self.numbers[one] + self.numbers[two] in extents and {total, one, two} <= set(self.found.free):
                 beyond = None if self.state.misfit is None else self.state.misfit + 1
-                self._accept(self.found.binding(total, Sum(0, {one: 1, two: 1})), beyond)
+                self._accept(self.found.binding(total, add(one, two)), beyond)
 
     def _accept(self, relations: Relations, stop: int | None) -> bool:
         """Takes ``relations`` if with them the shapes get to node ``stop`` (to the end if that is ``None``)."""
@@ -176,46 +154,43 @@ class _Search:
     def _shapes(self, relations: Relations, stop: int | None = None) -> Sized:
         return sized(self.graph, input_shapes(self.graph, relations.complete(self.numbers)), stop)
 
-    def _proposals(self) -> Iterator[tuple[str, Sum]]:
+    def _proposals(self) -> Iterator[tuple[str, Dim]]:
         """What could make the operands of the node agree that refused them, most likely first."""
-        proposed: set[tuple[str, int, frozenset[tuple[str, int]]]] = set()
+        proposed: set[tuple[str, Dim]] = set()
         for a, b in _pairs(self.graph, self.state):
             said = (a, b) == self.state.wanted
             meant = self._meant(b) if said else self._readings(b)
             for left, right in itertools.product(self._readings(a), meant):
-                for symbol, value in _solutions(left.plus(right, -1), self.found.free):
-                    key = (symbol, value.number, frozenset(value.symbols.items()))
-                    if key not in proposed and (value.symbols or self.fixed or said):
-                        proposed.add(key)
-                        yield symbol, value
+                for found in _solutions(subtract(left, right), self.found.free):
+                    if found not in proposed and (isinstance(found[1], str) or self.fixed or said):
+                        proposed.add(found)
+                        yield found
         if self.fixed:
             yield from self._broadcasting()
 
-    def _broadcasting(self) -> Iterator[tuple[str, Sum]]:
+    def _broadcasting(self) -> Iterator[tuple[str, Dim]]:
         """Symbols that may be 1 where an extent does not broadcast: decoders that take many tokens, or one behind stored keys."""
         for extents in _pairs(self.graph, self.state):
-            alone = [r for n in extents for r in self._readings(n) if not r.number and list(r.symbols.values()) == [1]]
-            yield from ((symbol, Sum(1)) for r in alone for symbol in r.symbols)
+            yield from ((s, 1) for n in extents for s in self.found.free if self.numbers[s] == n)
 
-    def _meant(self, extent: int) -> list[Sum]:
+    def _meant(self, extent: int) -> list[Dim]:
         """What an extent is that a definition asks for: a sum of symbols if it is one exactly, else the number."""
-        return [r for r in self._readings(extent) if len(r.symbols) > 1 and not r.number] or [Sum(extent)]
+        numbers, pairs = self.numbers, itertools.combinations(self.found.free, 2)
+        return [add(s, t) for s, t in pairs if numbers[s] + numbers[t] == extent] or [extent]
 
-    def _readings(self, extent: int) -> list[Sum]:
+    def _readings(self, extent: int) -> list[Dim]:
         """The sums of free symbols that have this value, and the number itself."""
-        found: list[Sum] = []
+        found: list[Dim] = []
         for s in self.found.free:
             left = extent - self.numbers[s]
-            if left == 0:
-                found.append(Sum(0, {s: 1}))
-            elif left == self.numbers[s]:
-                found.append(Sum(0, {s: 2}))
-            elif abs(left) == 1:
-                found.append(Sum(left, {s: 1}))
+            if left == self.numbers[s]:
+                found.append(multiply(2, s))
+            elif abs(left) <= 1:
+                found.append(add(s, left))
         for s, t in itertools.combinations(self.found.free, 2):
             if abs(left := extent - self.numbers[s] - self.numbers[t]) <= 1:
-                found.append(Sum(left, {s: 1, t: 1}))
-        return [*found, Sum(extent)]
+                found.append(add(add(s, t), left))
+        return [*found, extent]
 
 
 def _extents_in(graph: Graph) -> frozenset[int]:
@@ -251,7 +226,7 @@ def _alike(graph: Graph, relations: Relations) -> Relations | None:
         for axis, d in enumerate(tensor.shape):
             other = first.setdefault((form, axis), d) if isinstance(d, str) else d
             if isinstance(d, str) and isinstance(other, str) and other != d and {d, other} <= set(found.free):
-                found = found.binding(d, Sum(0, {other: 1}))
+                found = found.binding(d, other)
     return found if found.bound else None
 
 
@@ -279,11 +254,11 @@ def _pairs(graph: Graph, state: Sized) -> list[tuple[int, int]]:
     return [*said, *aligned, *(pair for pair in others if pair not in aligned)]
 
 
-def _solutions(difference: Sum, order: Sequence[str]) -> Iterator[tuple[str, Sum]]:
+def _solutions(difference: Dim, order: Sequence[str]) -> Iterator[tuple[str, Dim]]:
     """What each symbol has to be for ``difference`` to be 0, without anything negative in it; the last symbol first."""
     for symbol in reversed(order):
-        times = difference.symbols.get(symbol, 0)
-        if abs(times) == 1:
-            value = Sum().plus(difference.with_(symbol, Sum()), -times)
-            if value.number >= 0 and all(n > 0 for n in value.symbols.values()) and (value.symbols or value.number):
-                yield symbol, value
+        rest = substitute(difference, {symbol: 0})
+        values = {symbol: subtract(0, rest), multiply(-1, symbol): rest}
+        value = values.get(subtract(difference, rest), 0)
+        if value != 0 and at_least(value, 0):
+            yield symbol, value

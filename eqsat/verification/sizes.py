@@ -79,7 +79,7 @@ class Sizes:
         yield complete(general[0])
         # What has to be some number where operands broadcast may be 1 as well.
         ones = complete(dict.fromkeys(free, 1))
-        yield {**ones, **{s: 1 for s, value in self.relations.bound.items() if not value.symbols}}
+        yield {**ones, **{s: 1 for s, value in self.relations.bound.items() if isinstance(value, int)}}
         yield ones
         yield complete({s: 1 if s in batches else general[1][s] for s in free})
         yield from map(complete, general[1:])

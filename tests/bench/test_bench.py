@@ -15,7 +15,7 @@ from eqsat.cli import app
 from eqsat.errors import ModelError
 from eqsat.options import Options
 from eqsat.speed.bench import Bench, bench_files, bench_model
-from eqsat.speed.contest import Contestant, Protocol, contest, geometric_mean, levels_of, ratio_of_medians
+from eqsat.speed.contest import Contestant, Protocol, contest, levels_of, ratio_of_medians
 from eqsat.speed.profile import KernelTime, Profile, profiler_seconds
 
 SHORT = Protocol(runs=2, processes=1, threads=1)
@@ -103,7 +103,6 @@ def test_ratios_and_their_intervals() -> None:
     value, low, high = ratio_of_medians(slow, fast)
     assert 1.9 < low < value < high < 2.1
     assert ratio_of_medians(slow, fast) == (value, low, high)
-    assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
 
 
 def test_the_command(model: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from benchmarks.rule_trials import automatic_instance, try_rule
 from eqsat.conditions import asks, constant, finite, same_type, worthwhile
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
@@ -19,8 +20,6 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import Rule, Variable, apply, literal, registered_rules, unregister
-from eqsat.rule_check.automatic import automatic_instance
-from eqsat.rule_check.trials import try_rule
 from eqsat.samples import Sampler
 
 

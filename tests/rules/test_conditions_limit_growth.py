@@ -10,12 +10,12 @@ import pytest
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from benchmarks.explained_conditions import GROWTH
 from benchmarks.neutral import grows
+from benchmarks.rule_trials import without
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import Rule, registered_rules
-from eqsat.rule_check.trials import without
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.rule_trials import try_rule, without
 from eqsat.ir import operator as operators
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
@@ -17,7 +18,6 @@ from eqsat.ir.operators.elementwise import define_elementwise, function, infer_b
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import TensorType, Type
 from eqsat.rewrite import AnyRule, registered_rules, unregister
-from eqsat.rule_check.trials import try_rule, without
 
 
 @contextmanager

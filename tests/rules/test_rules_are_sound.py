@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.rule_trials import try_rule
 from eqsat.rewrite import AnyRule, registered_rules
-from eqsat.rule_check.trials import try_rule
 
 INSTANCES = 40
 FEW, ENOUGH = 5, 14

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.rule_trials import instance_of
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import AnyRule, registered_rules
-from eqsat.rule_check.trials import instance_of
 from eqsat.samples import Sampler
 
 RULES = registered_rules()

@@ -112,10 +112,6 @@ def on_blocks(group: int, image: Sequence[int], weights: Sequence[int]) -> bool:
 # --- integers --------------------------------------------------------------------------------------------------------
 
 
-def _input(inputs: Sequence[str | None], index: int) -> str | None:
-    return inputs[index] if index < len(inputs) else None
-
-
 def _check_parameters(b: Any, left: Sequence[str | None], right: Sequence[str | None]) -> None:
     """Raises `ShapeError` unless parameters of the left operand are numbers and those of the columns vectors or numbers."""
     for value in (*left, *right):
@@ -136,18 +132,18 @@ def _scaled(b: Any, product: str, scales: Sequence[str | None], bias: str | None
 
 
 def _matmul_integer_to_float(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    _check_parameters(b, [_input(inputs, 4)], [_input(inputs, 5)])
+    left, right, sl, sr, zl, zr, bias = [*inputs, None, None, None][:7]
+    _check_parameters(b, [zl], [zr])
     only_attributes("MatMulIntegerToFloat", attributes)
-    product = b.op("MatMulInteger", inputs[0], inputs[1], _input(inputs, 4), _input(inputs, 5))
-    return [_scaled(b, product, inputs[2:4], _input(inputs, 6))]
+    return [_scaled(b, b.op("MatMulInteger", left, right, zl, zr), [sl, sr], bias)]
 
 
 def _dynamic_quantize_matmul(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    _check_parameters(b, [], [_input(inputs, 3)])
+    x, right, sr, zr, bias = [*inputs, None, None][:5]
+    _check_parameters(b, [], [zr])
     only_attributes("DynamicQuantizeMatMul", attributes)
-    a, scale, zero = b.op("DynamicQuantizeLinear", inputs[0], outputs=3)
-    product = b.op("MatMulInteger", a, inputs[1], zero, _input(inputs, 3))
-    return [_scaled(b, product, [scale, inputs[2]], _input(inputs, 4))]
+    left, sl, zl = b.op("DynamicQuantizeLinear", x, outputs=3)
+    return [_scaled(b, b.op("MatMulInteger", left, right, zl, zr), [sl, sr], bias)]
 
 
 def _qgemm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
