@@ -6,6 +6,7 @@
     Q(f(D(q))) == table[q]                                        256 values of f              `byte_tables`
     D(a) @ D(b) == (a @ b - ...) * (s * t)                        sums of integers             `integer_products`
                                                                   and convolutions             `integer_convolutions`
+    ConvInteger(q, r) * (s * t) == Conv(D(q, s), D(r, t))         s is computed as it runs     `integer_convolutions`
     D(sums) + c == D(sums + round(c / s))                         below half a quantum         `integer_bias`, `integer_bounds`
     D(q, s) * c == D(q, s * c)                                    factors of integers          `integer_scales`
     D(q, s) / t == D(q, s / t)                                    weights by any spelling      `weight_spellings`

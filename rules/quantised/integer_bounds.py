@@ -24,11 +24,15 @@ _HALF = 0.5
 
 def reach(value: Ref, zero: Ref | None) -> float:
     """Largest ``|q - zero|`` of 8-bit integers ``q``."""
+    points = (0.0, 0.0) if zero is None else _ends(zero)
+    return max(abs(end - point) for end in _ends(value) for point in points)
+
+
+def _ends(value: Ref) -> tuple[float, float]:
+    """The least and the largest that an 8-bit integer may be."""
     least, greatest = integer_range(value.dtype)
     low, high = value.interval
-    low, high = max(low, least), min(high, greatest)
-    points = (0.0, 0.0) if zero is None else zero.interval
-    return max(abs(end - point) for end in (low, high) for point in points)
+    return max(low, least), min(high, greatest)
 
 
 def total(length: Dim, a: Ref, za: Ref | None, w: Ref, zw: Ref | None, bias: float = 0.0) -> float:

@@ -1,10 +1,14 @@
-"""Convolutions on 8-bit integers: QLinearConv, its bias rounded to the scale of the sums, and ConvInteger."""
+"""Convolutions on 8-bit integers: QLinearConv, its bias rounded to the scale of the sums, and ConvInteger, with fixed scales to
+integers, and with one that is computed to floats: ConvInteger takes several times as long as Conv of the same windows by channel.
+"""
 
 import math
+from typing import Any
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.quantised import integer_bounds
@@ -19,7 +23,8 @@ from eqsat.rules.quantised.integer_bounds import (
 )
 from eqsat.rules.quantised.integer_products import SOURCE
 from eqsat.rules.quantised.pairs import per_tensor
-from eqsat.rules.terms import add, mul
+from eqsat.rules.terms import add, mul, sub
+from eqsat.samples import Sampler, fixed
 
 
 def terms(w: Ref) -> int:
@@ -42,7 +47,19 @@ def biased(y: Term, bias: Ref | None, rank: int) -> Term:
     return y if bias is None else add(y, reshaped(bias, (*bias.static_shape, *(1,) * (rank - 2))))
 
 
-equation = Equations(__name__, source=SOURCE, shorthands=shorthands, functions=integer_bounds.functions)
+def centred(w: Ref, zw: Ref | None) -> Term:
+    """Integers less their one zero point, as floats."""
+    floats = apply("Cast", w, to=int(DType.FLOAT))
+    return floats if zw is None else sub(floats, apply("Cast", one_number(zw), to=int(DType.FLOAT)))
+
+
+def one_number(value: Ref | None) -> Term | None:
+    """The only element of a scale or zero point."""
+    return None if value is None else reshaped(value, ())
+
+
+functions = integer_bounds.functions | named(terms, point_of, rescaled, biased, centred, one_number, per_tensor)
+equation = Equations(__name__, source=SOURCE, shorthands=shorthands, functions=functions)
 _channels = (*OPERANDS, ONE_LEFT_SCALE, "the scales are those of the channels: along(right, w, sw, None, 0)")
 _ONE_POINT = "one zero point of the weights: zw is None or zw.low == zw.high"
 equation(
@@ -69,4 +86,39 @@ equation(
     *sums("terms(w)"),
     exactness=Exactness.ROUNDING,
     structure="product on integers",
+)
+
+
+def _dynamic(d: Sampler) -> dict[str, Any]:
+    """Bytes of a scale and zero point that are computed, by constant weights of one scale, at times of one for each place."""
+    groups, rank, dtype = d.choose((1, 1, 2)), d.choose((3, 4)), d.choose(("int8", "uint8"))
+    batch, channels, filters, *window = d.extents(rank + 1)
+    one, ones, floats = d.choose(((), (1,))), (1,) * (rank - 2), "float32" if d.chance(0.9) else "float64"
+    padding = d.integer(0, 1)
+    several = (3 + 2 * padding,) if d.chance(0.1) else (*ones, 1, 1, 1) if d.chance(0.1) else one
+    found = {"sa": d.positive(one, floats), "sw": fixed(d.positive(several, floats))}
+    found |= {"conv": {"group": groups} | ({"pads": [1, 1] * len(ones)} if padding else {})}
+    found |= {"k": {"to": int(DType.FLOAT if floats == "float32" else DType.DOUBLE)}}
+    least = 254 if d.chance(0.1) else 0
+    if least:  # more products than int32 may hold the sum of
+        dtype, channels, window = "uint8", 34_000, ones
+        found |= {"za": d.integers(one, "uint8", 0, 1)} if d.chance() else {}
+    else:
+        found |= {"za": d.integers(one, "uint8")} if d.chance(0.8) else {}
+        found |= {"zw": fixed(d.integers((), dtype))} if d.chance() else {}
+    found |= {"a": d.integers((batch, channels * groups, *(n + 2 for n in window)), "uint8", least)}
+    return found | {"w": fixed(d.integers((filters * groups, channels, *window), dtype, least or None))}
+
+
+equation(
+    "convolve_floats",
+    """Cast(ConvInteger(a, w, *za, *zw, **conv), to=1, **k) * (sa * sw)
+       == Conv(DequantizeLinear(a, one_number(sa), one_number(za)), centred(w, zw) * sw, **conv)""",
+    worthwhile("a scale that is computed, of constant weights: not sa.is_constant and w.is_constant"),
+    constant("sw", "zw"),
+    "one scale and zero point each: per_tensor(sa, za) and per_tensor(sw, zw)",
+    "scales add no axes: sa.rank <= 1 and sw.rank <= 1",
+    "no sum overflows: total(terms(w), a, za, w, zw) <= INT32_MAX",
+    exactness=Exactness.ROUNDING,
+    sample=_dynamic,
 )

@@ -308,3 +308,19 @@ def test_a_quantised_value_is_never_taken_for_the_value() -> None:
     graph = g.b.finish({"y": g.fake(x, 0.05)})
     assert counts(optimized(graph, numerics=Exactness.LSB.label)) == {Q: 1, DQ: 1}
     assert math.isfinite(float(np.abs(run(graph, {"x": np.zeros((4, 16), np.float32)})["y"]).max()))
+
+
+def test_convolutions_that_quantise_their_input_as_they_run_are_computed_on_floats() -> None:
+    """Of bytes by a scale that is computed, with a bias behind."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    a, scale, zero = b.op("DynamicQuantizeLinear", b.input("x", "float32", (1, 32, 16, 16)), outputs=3)
+    weight = b.constant(rng.integers(0, 256, (32, 1, 3, 3)).astype(np.uint8))
+    sums = b.op("ConvInteger", a, weight, zero, b.constant(np.uint8(120)), group=32, pads=[1, 1, 1, 1])
+    product = b.op("Mul", b.op("Cast", sums, to=1), b.op("Mul", scale, b.constant(np.float32(0.01))))
+    bias = b.constant(rng.normal(size=(1, 32, 1, 1)).astype(np.float32))
+    result = eqsat.optimize(b.finish({"y": b.op("Relu", b.op("Add", product, bias))}))
+    made = result.program.graph.operator_counts()
+    assert made == {"DynamicQuantizeLinear": 1, "DequantizeLinear": 1, "Conv": 1, "Relu": 1}
+    assert result.report.kernels_after == 4
+    assert result.report.verification["verdict"] != "failed"
