@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.onnx.subgraphs import bodies_in
-from eqsat.ir.extents import add, floor_divide, maximum, minimum, multiply, product, substitute, subtract
+from eqsat.ir.extents import add, floor_divide, maximum, minimum, multiply, product, remainder, substitute, subtract
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, fresh_symbol
 from eqsat.ir.normal_form import symbol
 from eqsat.ir.schema_operator import from_type_proto, to_type_proto
@@ -211,6 +211,8 @@ def _expression(e: ast.expr, names: frozenset[str]) -> Dim:
             return product([_expression(x, names)] * power)
         case ast.BinOp(x, op, y) if type(op) in _WRITTEN:
             return _WRITTEN[type(op)](_expression(x, names), _expression(y, names))
+        case ast.Call(ast.Name("Mod" | "PythonMod"), [x, ast.Constant(int(number))]) if number > 0:
+            return remainder(_expression(x, names), number)
         case ast.Call(ast.Name("floor"), [ast.BinOp(x, ast.Div(), y)]):
             return floor_divide(_expression(x, names), _expression(y, names))
         case ast.Call(ast.Name("Max" | "max"), [x, y]):
