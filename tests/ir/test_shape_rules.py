@@ -297,7 +297,7 @@ def test_what_is_less_than_one_divisor_below_0_divides_to_0() -> None:
 
 
 def test_places_that_are_padded_to_a_multiple_are_followed() -> None:
-    """Chunks of a sequence, as Mamba 2 counts them; what integers lose by dividing towards zero is given back by a truth value."""
+    """Chunks of a sequence, as Mamba 2 counts them. A truth value takes back what dividing towards zero rounds up."""
     padded = Extent("n") + (8 - Extent("n") % 8) % 8
     chunks = padded / 8
     assert [(padded % 8).dim, (padded % chunks).dim, (padded / chunks).dim] == [0, 0, 8]
