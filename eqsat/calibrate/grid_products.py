@@ -187,6 +187,27 @@ def _fused_integer_products(
         )  # fmt: skip
 
 
+_EXPERTS = [
+    (rows, width, inner, experts)
+    for width, inner, experts in ((64, 128, 4), (256, 512, 4), (256, 192, 16), (512, 768, 8), (512, 256, 64))
+    for rows in (1, 2, 8, 32, 128, 256, 1024)
+]
+
+
+def _experts() -> Iterator[Cases]:
+    """Rows by the weights of gate and gated, and what is gated by those of the result, each row by those of an expert."""
+    f = "float32"
+    yield Kernels(
+        "com.microsoft::MoE",
+        _EXPERTS,
+        lambda rows, width, inner, experts: [
+            data(f, rows, width), data(f, rows, experts), weight(f, experts, 2 * inner, width), None,
+            weight(f, experts, width, inner),
+        ],
+        {"k": 1, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.0},
+    )  # fmt: skip
+
+
 def _float_products() -> Iterator[Cases]:
     f = "float32"
     yield Kernels("MatMul", _GEMM, lambda m, k, n: [data(f, m, k), weight(f, k, n)])
@@ -223,6 +244,7 @@ def _float_products() -> Iterator[Cases]:
 PRODUCTS: tuple[Cases, ...] = (
     *_float_products(),
     *few_bits(),
+    *_experts(),
     *(kernels for a, b in INTEGERS for kernels in _integer_products(a, b)),
     Kernels(
         "com.microsoft::DynamicQuantizeMatMul",

@@ -43,11 +43,22 @@ class Extent:
         by = dim_of(other)
         if by == 0 or not extents.at_least(by, 0):
             raise Undecided
+        whole = extents.quotient(self.dim, by) if isinstance(by, int) else None
+        if whole is not None:
+            return Extent(whole)
         if extents.at_least(self.dim, 0):
             return Extent(extents.floor_divide(self.dim, by))
         if extents.at_least(self.dim, extents.subtract(1, by)):
             return Extent(extents.maximum(0, extents.floor_divide(self.dim, by)))
         raise Undecided
+
+    def __mod__(self, other: Any) -> Extent:
+        by = dim_of(other)
+        if extents.quotient(self.dim, by) is not None:
+            return Extent(0)
+        if not isinstance(by, int) or by <= 0:
+            raise Undecided
+        return Extent(extents.remainder(self.dim, by))
 
     def __rtruediv__(self, other: Any) -> Extent:
         return Extent(dim_of(other)) / self

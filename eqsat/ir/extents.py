@@ -96,6 +96,15 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
     return add(dim_of(whole), _quotient_of_rest(rest, b) if rest.keys() - {()} else 0)
 
 
+def remainder(a: Dim, b: int) -> Dim:
+    """``a`` modulo a positive number, never negative: two of them pad to a multiple.
+
+    >>> add("seq", remainder(subtract(8, remainder("seq", 8)), 8))
+    '8*seq - 8*floordiv(7*seq, 8)'
+    """
+    return subtract(a, multiply(b, floor_divide(a, b)))
+
+
 def _quotient_of_rest(rest: Form, b: int) -> Dim:
     """``rest // b``, where all numbers in ``rest`` are smaller than ``b``."""
     varying = [factors for factors in rest if factors]
@@ -235,8 +244,8 @@ def at_least_where(a: Dim, b: Dim, extent: Dim) -> bool:
 
 
 def _never_negative(dim: Dim) -> bool:
-    """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away, or
-    with each of them for a ``max(p, q)``."""
+    """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away,
+    with each of them for a ``max(p, q)``, or with ``p / n`` for a ``floordiv(p, n)``."""
     form = form_of(dim)
     if all(number >= 0 and all(map(_is_whole, factors)) for factors, number in form.items()):
         return True
@@ -244,9 +253,19 @@ def _never_negative(dim: Dim) -> bool:
     enough: dict[str, Callable[[Iterable[bool]], bool]] = {"min": any, "max": all}
     return any(
         enough[called[0]](_never_negative(add(dim, multiply(n, subtract(operand, atom)))) for operand in called[1])
+        if called[0] in enough
+        else _never_negative_with_quotient(dim, n, atom, *called[1])
         for n, atom in smaller
-        if (called := function_of(atom)) and called[0] in enough
+        if (called := function_of(atom)) and called[0] in (*enough, "floordiv")
     )
+
+
+def _never_negative_with_quotient(dim: Dim, times: int, atom: str, above: Dim, below: Dim) -> bool:
+    """Whether ``dim`` is not, although ``times`` the quotient ``atom`` are subtracted: no more than before rounding."""
+    if not isinstance(below, int) or below <= 0:
+        return False
+    rest = subtract(dim, multiply(times, atom))
+    return _never_negative(add(multiply(below, rest), multiply(times, above)))
 
 
 @cache

@@ -62,7 +62,7 @@ def _of_quantised_lstm(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (steps, directions, batch, hidden)), last, last)
 
 
-def _as_the_first(app: Application) -> tuple[Type, ...]:
+def as_the_first(app: Application) -> tuple[Type, ...]:
     return (app.tensor(0),)
 
 
@@ -72,9 +72,8 @@ OUTLINES: Mapping[str, InferRule] = {
         "DynamicQuantizeLSTM": _of_quantised_lstm,
         "GatherBlockQuantized": _of_packed_rows,
         "MatMulBnb4": _of_packed_weights,
-        "MoE": _as_the_first,
         "QAttention": _of_quantised_attention,
-        "QMoE": _as_the_first,
+        "QMoE": as_the_first,
     }.items()
 }
 

@@ -48,13 +48,16 @@ def shape_value(
         return _of_shape(definition.name, attributes, types)
     if not (definition.bit_exact or definition.traits.keeps_whole) or not definition.deterministic:
         return None
+    decided = _decided(definition, types, operands)
+    if decided is not None:
+        return decided
     told = [o for o in lists or values if o is not None]  # constants alone are folded elsewhere
     if not told or (all(o.size > MOST for o in told) and not any(o.dtype == object for o in told)):
         return None
     if any(o is None and t is not None for o, t in zip(operands, types, strict=True)):
         return None
     if definition.traits.converts:
-        return _converted(operands[0]) if attributes.get("to") in _WHOLE else None
+        return _converted(operands[0], attributes.get("to"))
     counted = {*definition.traits.counts, *definition.traits.indices, *definition.traits.truths}
     try:
         with np.errstate(all="ignore"):
@@ -83,9 +86,27 @@ def _of_shape(name: str, attributes: Attributes, types: Sequence[Type | None]) -
     return as_array(first.shape[shape_range(attributes, len(first.shape))])
 
 
-def _converted(value: np.ndarray | None) -> np.ndarray | None:
-    """As integers: sums of truth values are not sums of the numbers that they become."""
-    if value is None or value.dtype == object:
+def _decided(
+    definition: Operator, types: Sequence[Type | None], operands: Sequence[np.ndarray | None]
+) -> np.ndarray | None:
+    """A conjunction of which one truth value is false, whatever the other one: divisions that round down ask whether the sign
+    differs, and a remainder is left."""
+    facts = definition.traits
+    if not (facts.truth and facts.idempotent and facts.operands == len(types) == 2) or any(
+        not isinstance(t, TensorType) or t.shape != () for t in types
+    ):
+        return None
+    deciding = (o for o in operands if o is not None and o.dtype == bool and bool(o) != facts.neutral)
+    return next(deciding, None)
+
+
+def _converted(value: np.ndarray | None, to: Any) -> np.ndarray | None:
+    """As integers, for sums of truth values are not sums of the numbers that they become; numbers as truth values."""
+    if to == DType.BOOL and value is not None and value.dtype.kind in "iu":
+        return value != 0
+    if value is None or to not in _WHOLE:
+        return None
+    if value.dtype == object:
         return value
     if value.dtype.kind not in "iub" and not bool((np.abs(value.astype(np.float64)) < 2.0**63).all()):
         return None  # an integer that is undefined

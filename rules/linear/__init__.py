@@ -6,7 +6,7 @@
     movement(x) * s == movement(x * s')                           s moved along                `scale_passages`, `scale_carrying`
     BatchNormalization(x) == x * a + b                            at inference                 `normalisation`
     Norm(x) * g == Norm(x, gain=g)                                and on to the next product   `norm_gains`
-    L(w, Pad(x)) == L(w, x, pads)                                 a border of zeros            `padding`
+    L(w, Pad(x)) == L(w, x, pads), Slice(L(w, x)) == L(w, x)      a border of zeros            `padding`
     (x @ A) @ B == x @ (A @ B)                                    adapters of low rank         `low_rank`
     rows of x @ w == (x @ w)'s rows                               stacked rows                 `row_products`
     A' @ B + c == Gemm(A, B, c, transA=1)                         flags, factors, bias         `gemm`

@@ -1,6 +1,7 @@
-"""A Pad in front of a window operator becomes part of the operator's own padding.
+"""A Pad in front of a window operator becomes part of the operator's own padding, and what is cut off behind it none of it.
 
 window(Pad(x, value), pads) == window(x, pads + pad)     of spatial axes, where the operator's own border holds that value
+Slice(Conv(x, pads)) == Conv(x, pads - cut)              where every place is looked at, as of causal convolutions
 """
 
 from collections.abc import Sequence
@@ -11,12 +12,14 @@ import numpy as np
 from eqsat.conditions import condition
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
+from eqsat.ir.extents import subtract
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operators.windows import covers_data
 from eqsat.ir.types import DType
-from eqsat.rewrite import Hint, Match, Ref
+from eqsat.rewrite import Hint, Match, Ref, Unmet
 from eqsat.rules.algebra.clamps import least
 from eqsat.rules.terms import int64s
+from eqsat.rules.views.movement import cuts
 from eqsat.samples import Sampler, fixed
 
 
@@ -49,6 +52,17 @@ def seen(border: Sequence[int], added: Sequence[int]) -> list[int]:
     return [*sides[0], *sides[1]]
 
 
+def cut_off(whole: Ref, part: Ref, starts: Ref, axes: Ref | None, steps: Ref | None) -> list[int]:
+    """How much a Slice leaves out of each axis, less than 0, all beginnings first. Raises `Unmet` where that is not known."""
+    border = [0] * (2 * whole.rank)
+    for axis, start, step in cuts(whole, starts, axes, steps):
+        rest = subtract(subtract(whole.shape[axis], part.shape[axis]), start)
+        if step != 1 or start < 0 or not isinstance(rest, int):
+            raise Unmet("what is cut off is known")
+        border[axis], border[axis + whole.rank] = -start, -rest
+    return border
+
+
 def _viewed(d: Sampler) -> dict[str, Any]:
     """Rows that are padded, and seen as an image, mostly."""
     length, kernel = d.integer(3, 8), d.integer(1, 3)
@@ -68,6 +82,27 @@ def _viewed(d: Sampler) -> dict[str, Any]:
         "n": {"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {},
     }
     return {"x": x, "pads": fixed(pads, "int64"), "s": fixed(image, "int64"), "w": weights, **attributes, **value}
+
+
+def _cut(d: Sampler) -> dict[str, Any]:
+    """A convolution with a border on either side, of which some is cut off; at times more than that, at others channels."""
+    channels, length, kernel = d.extents(3)
+    before, behind = d.integer(0, 3), d.integer(0, 3)
+    stride = 2 if d.chance(0.2) else 1
+    x = d.floats((2, channels, length + kernel, 1)[: (rank := d.choose((3, 4)))])
+    pads = {3: (before, behind), 4: (before, 0, behind, 0)}[rank]
+    w = d.floats((2, channels, kernel, 1)[:rank])
+    places = (length + before + behind) // stride + 1
+    start = d.integer(0, before + d.chance(0.1))
+    end = places - d.integer(0, behind + d.chance(0.1))
+    axis = d.choose((2, 2 - rank))
+    if d.chance(0.15):
+        start, axis = 1, 1
+    bounds = {"s": fixed([start], "int64"), "e": fixed([end], "int64"), "a": fixed([axis], "int64")}
+    step = {"t": fixed([d.choose((1, 1, 1, 2))], "int64")} if d.chance() else {}
+    bias = {"b": d.floats((2,))} if d.chance() else {}
+    own = {"pads": pads, "strides": (stride,) * (rank - 2)} | ({"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {})
+    return {"x": x, "w": w, **bounds, **step, **bias, "n": own}
 
 
 def spatial(border: Sequence[int]) -> tuple[int, ...]:
@@ -136,6 +171,16 @@ equation(
     *(text.replace(BORDER, f"seen({BORDER}, {AXES})") for text in ADDED),
     of_zeros,
     sample=_viewed,
+)
+CUT = "cut_off(n, root, s, a, t)"
+equation(
+    "leave_out_border_that_is_cut_off",
+    f"Slice(Conv(x, w, *b, **n), s, e, *a, *t) == Conv(x, w, b, **padded(n, {CUT}))",
+    "a window at every place: set(n.attr('strides', ())) <= {1}",
+    f"spatial axes alone are cut: sum(spatial({CUT})) == sum({CUT}) < 0",
+    f"no more is cut off than there is border: min(padded(n, {CUT})['pads']) >= 0 >= max({CUT})",
+    "explicit padding of the window: n.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID', '')",
+    sample=_cut,
 )
 equation(
     "move_pad_into_integer_conv",

@@ -11,6 +11,7 @@
     GroupQueryAttention(RotaryEmbedding(q), ...) == GroupQueryAttention(q, ...)                `turned_heads`
     LayerNorm(table[i] + table[j]) == EmbedLayerNormalization     the first layer              `norms`
     Conv(x, w, group=2n) == Conv(x, w beside zeros, group=n)      blocks of channels           `blocks`
+    d[i] @ gate(u[i] @ x) == MoE(x, eye[i], u, d)                 mixtures of experts          `experts`
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`
     D(MatMulInteger(a, b)) == MatMulIntegerToFloat(a, b)          products of integers         `integer`, `heads`, `depthwise`
     Q(D(a) + D(b)) == QLinearAdd(a, b)                            and relatives                `quantised`

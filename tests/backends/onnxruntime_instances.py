@@ -277,6 +277,23 @@ def _embedding(d: Sampler) -> Instance:
     return [ids, segmented[0], words, positions, segmented[1], *vectors, mask, places], {"epsilon": 1e-5}
 
 
+def _experts(d: Sampler) -> Instance:
+    """One expert for each row, whose number for it is far above the others or the only finite one."""
+    rows, width, inner, experts = d.extents(4)
+    kind = d.choose(("relu", "identity", "silu", "swiglu", "swiglu"))
+    gated = kind == "swiglu"
+    router = np.full((rows, experts), d.choose((-np.inf, -3.0)), np.float32)
+    router[np.arange(rows), d.integers((rows,), "int64", 0, experts - 1)] = 1.0
+    w1, w2 = (experts, inner * (1 + gated), width), (experts, width, inner)
+    found: list[Any] = [_floats(d, d.choose(((rows, width), (1, rows, width)))), router]
+    for weights in (w1, w2):
+        found += [_floats(d, weights), _floats(d, weights[:2]) if d.chance() else None]
+    attributes: dict[str, Any] = {"k": 1, "activation_type": kind, "swiglu_fusion": int(gated)}
+    if gated and d.chance():
+        attributes |= {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.75}
+    return found, attributes
+
+
 INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "FusedMatMul": _fused_matmul,
     "FusedGemm": _fused_gemm,
@@ -306,5 +323,6 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "RotaryEmbedding": _rotary,
     "MatMulNBits": _few_bits,
     "EmbedLayerNormalization": _embedding,
+    "MoE": _experts,
 }
 """Fused operator -> how to draw a use of it."""

@@ -426,6 +426,18 @@ def test_digits_are_a_name_of_an_extent() -> None:
     assert not graph.type_of("y").is_static  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.parametrize(
+    ("producer", "extents"), [("pytorch", ("batch", 2, "past", "'0'")), ("", ("batch", "'2'", "past", "'0'"))]
+)
+def test_numbers_that_pytorch_writes_as_names_are_numbers(producer: str, extents: tuple[object, ...]) -> None:
+    """Of inputs: where its export found that heads that were to be free are two."""
+    past = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "2", "past", "0"])
+    source = model([node("Relu", ["x"], ["y"])], {"x": X})
+    source.graph.input[0].CopyFrom(past)
+    source.producer_name = producer
+    assert load_onnx(source).type_of("x").shape == extents  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_bodies_capture() -> None:
     nodes = [
         node("Relu", ["x"], ["r"]),

@@ -23,6 +23,7 @@ from eqsat.ir.extents import (
     minimum,
     multiply,
     quotient,
+    remainder,
     substitute,
     subtract,
     symbols,
@@ -41,10 +42,10 @@ def _random(random: np.random.Generator, depth: int = 3) -> tuple[Dim, str]:
         name = str(random.choice(SYMBOLS))
         return name, f"s[{name!r}]"
     (x, left), (y, right) = _random(random, depth - 1), _random(random, depth - 1)
-    kind = int(random.integers(0, 6))
-    if kind == 5:
+    kind = int(random.integers(0, 7))
+    if kind >= 5:
         by = int(random.integers(1, 4))
-        return floor_divide(x, by), f"({left} // {by})"
+        return (floor_divide(x, by), f"({left} // {by})") if kind == 5 else (remainder(x, by), f"({left} % {by})")
     make, text = (
         (add, f"({left} + {right})"),
         (multiply, f"({left} * {right})"),
@@ -92,6 +93,8 @@ def test_the_same_extent_has_one_text() -> None:
     assert minimum(add("n", 1), "n") == "n"
     assert maximum(0, subtract(minimum(64, "n"), "n")) == 0
     assert maximum(minimum("m", "n"), add("n", 1)) == "n + 1"
+    assert at_least(subtract("n", floor_divide(multiply(7, "n"), 8)), 0)
+    assert not at_least(subtract("n", floor_divide(multiply(9, "n"), 8)), 0)
     assert differ(multiply(3, "n"), 8)
     assert not differ("n", "m")
 
@@ -134,6 +137,9 @@ def test_what_broadcasts_may_be_one() -> None:
         ("Max(1, seq)", "max(1, seq)"),
         ("floor(seq/2)", "floordiv(seq, 2)"),
         ("seq**2", "seq*seq"),
+        ("seq + (Mod(8 - (Mod(seq, 8)), 8))", "-8*floordiv(7*seq, 8) + 8*seq"),
+        ("((seq + (PythonMod(8 - (PythonMod(seq, 8)), 8)))//8)", "-floordiv(7*seq, 8) + seq"),
+        ("Mod(seq, past)", "'Mod(seq, past)'"),
         ("other + seq", "'other + seq'"),
         ("batch-size", "batch-size"),
         ("a b", "'a b'"),

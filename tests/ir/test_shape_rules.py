@@ -296,6 +296,24 @@ def test_what_is_less_than_one_divisor_below_0_divides_to_0() -> None:
         _ = Extent("n - 384") / 384
 
 
+def test_places_that_are_padded_to_a_multiple_are_followed() -> None:
+    """Chunks of a sequence, as Mamba 2 counts them. A truth value takes back what dividing towards zero rounds up."""
+    padded = Extent("n") + (8 - Extent("n") % 8) % 8
+    chunks = padded / 8
+    assert [(padded % 8).dim, (padded % chunks).dim, (padded / chunks).dim] == [0, 0, 8]
+    for n in (0, 1, 7, 8, 9, 800):
+        assert evaluate(chunks.dim, {"n": n}.__getitem__) == -(-n // 8)
+    with pytest.raises(Undecided):
+        _ = padded % Extent("m")
+    for op, decides in (("And", False), ("Or", True)):
+        definition = operator(op)
+        assert definition is not None
+        types = [tensor_type("bool", ())] * 2
+        for known in (True, False):
+            found = shape_value(definition, Attributes(), types, [None, np.array(known)])
+            assert (found is not None and bool(found) == decides) == (known == decides)
+
+
 def test_truth_values_become_numbers_before_they_are_counted() -> None:
     definition = operator("Cast")
     assert definition is not None

@@ -314,6 +314,39 @@ def test_language_models_with_symbols_need_no_new_opset(name: str, real_model: C
     _assert_verified(result)
 
 
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("tokens", ["tokens", 24])
+def test_tokens_are_sorted_by_expert(tokens: str | int, columns: bool) -> None:
+    """Two of five for each token, whose weights transformers' `batched_mm` looks up: a copy for each choice."""
+    b, rng = GraphBuilder(), np.random.default_rng(5)
+    x = b.input("x", "float32", (tokens, 64))
+
+    def multiply(vectors: str, ids: str, out: int, inner: int) -> str:
+        stack = rng.normal(size=(5, out, inner)).astype(np.float32) / np.float32(inner**0.5)
+        weights = b.constant(stack if columns else stack.swapaxes(1, 2).copy())
+        matrices = (
+            b.op("Gather", weights, ids, axis=0) if columns else b.op("GatherND", weights, b.op("Unsqueeze", ids, one))
+        )
+        axis = two if columns else one
+        vectors = b.op("Unsqueeze", vectors, axis)
+        return b.op("Squeeze", b.op("MatMul", *((matrices, vectors) if columns else (vectors, matrices))), axis)
+
+    one, two, last = (b.constant([n], "int64") for n in (1, 2, -1))
+    scores = b.op("Softmax", b.op("MatMul", x, b.constant(rng.normal(size=(64, 5)), "float32")), axis=-1)
+    shares, ids = b.op("TopK", scores, two, outputs=2, axis=-1)
+    ids = b.op("Reshape", ids, last)
+    twice = b.op("Expand", b.op("Unsqueeze", x, one), b.constant([1, 2, 1], "int64"))
+    hidden = multiply(b.op("Reshape", twice, b.constant([-1, 64], "int64")), ids, 192, 64)
+    gate, up = b.op("Split", hidden, outputs=2, axis=1, num_outputs=2)
+    made = multiply(b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), up), ids, 64, 96)
+    weighed = b.op("Mul", made, b.op("Reshape", shares, b.constant([-1, 1], "int64")))
+    y = b.op("ReduceSum", b.op("Reshape", weighed, b.constant([-1, 2, 64], "int64")), one, keepdims=0)
+    result = eqsat.optimize(b.finish({"y": y}))
+    assert result.report.recognized["experts"] == 1
+    assert result.report.operators_after["MatMul"] == 1
+    _assert_verified(result)
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_step_of_a_decoder_has_ten_operators_a_layer(batch: int, real_model: Callable[[str], Path]) -> None:
     """Products of queries, keys and values, of the result, of gate and up, and of what they gate; attention, in which heads turn;

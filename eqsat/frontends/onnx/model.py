@@ -49,7 +49,7 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     """
     model, folders, label = read_source(source)
     dims = dict(dims or {})
-    name_dims(model.graph)
+    name_dims(model)
     check_dims(dims, model.graph)
     try:
         files = ExternalFiles(folders)

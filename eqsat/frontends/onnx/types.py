@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.onnx.subgraphs import bodies_in
-from eqsat.ir.extents import add, floor_divide, maximum, minimum, multiply, product, substitute, subtract
+from eqsat.ir.extents import add, floor_divide, maximum, minimum, multiply, product, remainder, substitute, subtract
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, fresh_symbol
 from eqsat.ir.normal_form import symbol
 from eqsat.ir.schema_operator import from_type_proto, to_type_proto
@@ -56,8 +56,16 @@ def _dims(info: Any) -> Sequence[Any]:
     return info.type.tensor_type.shape.dim if info.type.WhichOneof("value") == "tensor_type" else ()
 
 
-def name_dims(graph: Any) -> None:
-    """Names the extents of inputs that have neither number nor name, in place: ``mask.1`` is the one of axis 1 of ``mask``."""
+def name_dims(model: Any) -> None:
+    """Names the extents of inputs that have neither number nor name, in place: ``mask.1`` is the one of axis 1 of ``mask``.
+
+    PyTorch writes the number as a name where its export found that an extent which was to be free is one, as the heads of stored
+    keys: these become numbers.
+    """
+    graph = model.graph
+    if model.producer_name == "pytorch":
+        for dim in (d for info in graph.input for d in _dims(info) if d.dim_param.isdecimal() and int(d.dim_param)):
+            dim.dim_value = int(dim.dim_param)
     taken = set(symbols_of([*graph.input, *graph.output, *graph.value_info]))
     for info in graph.input:
         for axis, dim in enumerate(_dims(info)):
@@ -178,7 +186,7 @@ def from_expression(text: str, names: frozenset[str]) -> Dim:
     """What the name of an extent says: exporters write expressions over the symbols ``names`` of a model's inputs.
 
     Any other name is a symbol of its own, and so is an expression with one. ``batch-size`` is a name if an input has it.
-    Digits are a name, too: an extent that is known is a number in the file.
+    Digits are a name, too: an extent that is known is a number in the file (but see `name_dims`).
     """
     if text in names and not set(text) & set("+*/( "):
         return symbol(text)
@@ -203,6 +211,8 @@ def _expression(e: ast.expr, names: frozenset[str]) -> Dim:
             return product([_expression(x, names)] * power)
         case ast.BinOp(x, op, y) if type(op) in _WRITTEN:
             return _WRITTEN[type(op)](_expression(x, names), _expression(y, names))
+        case ast.Call(ast.Name("Mod" | "PythonMod"), [x, ast.Constant(int(number))]) if number > 0:
+            return remainder(_expression(x, names), number)
         case ast.Call(ast.Name("floor"), [ast.BinOp(x, ast.Div(), y)]):
             return floor_divide(_expression(x, names), _expression(y, names))
         case ast.Call(ast.Name("Max" | "max"), [x, y]):
