@@ -19,7 +19,7 @@ from eqsat.backends.onnx_file import to_model
 from eqsat.errors import LeftOutWarning
 from eqsat.exactness import Exactness
 from eqsat.frontends.onnx.model import load_onnx
-from eqsat.ir.graph import Graph, bodies_of
+from eqsat.ir.graph import NO_ATTRIBUTES, Graph, bodies_of
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((3, 8)).astype(np.float32)
@@ -506,7 +506,7 @@ def test_a_wrong_body_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         body = place(*given)
         assert isinstance(body.graph, Graph)
         *nodes, last = body.graph.nodes
-        nodes.append(replace(last, op="Relu", domain="", inputs=last.inputs[:1], attributes={}))
+        nodes.append(replace(last, op="Relu", domain="", inputs=last.inputs[:1], attributes=NO_ATTRIBUTES))
         return replace(body, graph=body.graph.with_nodes(nodes), opset=0)
 
     monkeypatch.setattr(eqsat.bodies, "_placed", wrong)

@@ -100,7 +100,7 @@ def remainder(a: Dim, b: int) -> Dim:
     """``a`` modulo a positive number, never negative: two of them pad to a multiple.
 
     >>> add("seq", remainder(subtract(8, remainder("seq", 8)), 8))
-    '8*seq - 8*floordiv(7*seq, 8)'
+    '-8*floordiv(7*seq, 8) + 8*seq'
     """
     return subtract(a, multiply(b, floor_divide(a, b)))
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import condition
+from eqsat.conditions import condition, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import subtract
+from eqsat.ir.extents import at_least, subtract
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operators.windows import covers_data
 from eqsat.ir.types import DType
@@ -151,7 +151,7 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="definition of the operator's padding",
-    functions=named(covers_data, int64s),
+    functions=named(at_least, covers_data, int64s),
 )
 PAD = "(p := Pad(x, pads, *value, *axes, mode='constant'))"
 BORDER = "borders(pads, axes, p.rank)"
@@ -177,6 +177,7 @@ equation(
     "leave_out_border_that_is_cut_off",
     f"Slice(Conv(x, w, *b, **n), s, e, *a, *t) == Conv(x, w, b, **padded(n, {CUT}))",
     "a window at every place: set(n.attr('strides', ())) <= {1}",
+    worthwhile("kernels for a place at least: all(at_least(d, 1) for d in root.shape[2:])"),
     f"spatial axes alone are cut: sum(spatial({CUT})) == sum({CUT}) < 0",
     f"no more is cut off than there is border: min(padded(n, {CUT})['pads']) >= 0 >= max({CUT})",
     "explicit padding of the window: n.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID', '')",

@@ -50,14 +50,16 @@ def test_border_of_rows_joins_convolution_of_them_as_images(batch: int | str) ->
 
 @pytest.mark.parametrize("length", [8, "n"])
 def test_border_that_is_cut_off_is_left_out(length: int | str) -> None:
-    """A causal convolution of PyTorch, with a border on either side: as many places are kept as there are, in front."""
+    """A causal convolution of PyTorch, with a border on either side: as many places are kept as there are, in front. Of no places
+    ONNX Runtime convolves with a border on both sides alone."""
     b = GraphBuilder()
     x = b.input("x", "float32", (2, 4, length))
     y = b.op("Conv", x, b.constant(array(4, 1, 4)), group=4, pads=(3, 3))
     extent, zero, two = b.op("Shape", x, start=2, end=3), b.constant([0], "int64"), b.constant([2], "int64")
-    result = optimized(b.finish({"y": b.op("Slice", y, zero, extent, two)}))
-    assert counts(result) == {"Conv": 1}
-    assert result.program.graph.nodes[-1].attributes["pads"] == (3, 0)
+    nodes = optimized(b.finish({"y": b.op("Slice", y, zero, extent, two)})).program.graph.nodes
+    assert [(n.op, n.attributes.get("pads")) for n in nodes if n.op in ("Conv", "Slice")] == (
+        [("Conv", (3, 0))] if length == 8 else [("Conv", (3, 3)), ("Slice", None)]
+    )
 
 
 @pytest.mark.parametrize(
