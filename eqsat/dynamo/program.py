@@ -277,6 +277,8 @@ def _compare(
     for number, (name, a, b) in enumerate(computed):
         if a.shape != b.shape:
             raise UnsupportedError(f"its output {name} is of shape {tuple(b.shape)} instead of {tuple(a.shape)}")
+        if a.dtype is not b.dtype:
+            raise UnsupportedError(f"its output {name} is {b.dtype} instead of {a.dtype}")
         finite = torch.isfinite(a)
         if not a.is_floating_point() or not finite.any():
             continue

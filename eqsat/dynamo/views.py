@@ -106,8 +106,12 @@ def _writes(node: fx.Node) -> bool:
 
     A node that cannot run so is taken for one that does.
     """
+
+    def given(operand: fx.Node) -> Any:
+        return tree_map(empty, operand.meta["example_value"])
+
     with suppress(Exception), without_data():
-        args, named = fx.node.map_arg((node.args, node.kwargs), lambda n: tree_map(empty, n.meta["example_value"]))
+        args, named = fx.node.map_arg((node.args, node.kwargs), given)
         if node.op == "call_method":
             getattr(args[0], str(node.target))(*args[1:], **named)
         elif callable(node.target):

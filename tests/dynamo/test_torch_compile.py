@@ -741,6 +741,14 @@ def test_integers_that_onnxruntime_has_no_kernels_for_run_in_pytorch_optimised(c
         _compiled(function, runtime="onnxruntime")(x)
 
 
+def test_products_of_integers_that_are_scaled_stay_integers(compilations: list[bool]) -> None:
+    x = torch.arange(4).reshape(2, 2)
+    found = _compiled(lambda x: torch.addmm(x, x, x, alpha=2, beta=3), verify=False)(x)
+    _same(found, torch.addmm(x, x, x, alpha=2, beta=3))
+    assert found.dtype is torch.int64
+    assert compilations
+
+
 def test_a_runtime_that_is_asked_for_and_has_no_kernels_is_named() -> None:
     x = torch.randn(2, 8, dtype=torch.float64)
     with pytest.warns(FallbackWarning, match=r"ONNX Runtime has no kernels on the CPU for .* of double"):
@@ -1163,6 +1171,19 @@ def test_models_to_be_trained_are_refused() -> None:
         pytest.raises(BackendCompilerFailed, match=r"requires gradients, .*inference_mode"),
     ):
         _compiled(torch.nn.Linear(8, 8).eval())(torch.randn(2, 8))
+
+
+def test_statistics_of_training_are_updated_once() -> None:
+    def function(x: Any, mean: Any, variance: Any) -> Any:
+        return torch.nn.functional.batch_norm(x, mean, variance, training=True)
+
+    x = torch.randn(4, 8)
+    own, expected = ([torch.zeros(8), torch.ones(8)] for _ in range(2))
+    with pytest.warns(FallbackWarning, match="writes to its inputs"):
+        found = _compiled(function)(x, *own)
+    _same(found, function(x, *expected))
+    _same(own, expected)
+    _same(_compiled(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True))(x), found)
 
 
 def test_gradients_that_stay_inside_a_graph_are_no_training(compilations: list[bool]) -> None:
