@@ -1033,6 +1033,17 @@ def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -
         assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
 
 
+def test_integers_that_differ_from_pytorch_fall_back_where_no_rounding_moves_them(
+    monkeypatch: pytest.MonkeyPatch, compilations: list[bool]
+) -> None:
+    _move_results(monkeypatch, 1)
+    with pytest.warns(FallbackWarning, match=r"differs from PyTorch's in 2 of 2 elements"):
+        assert _compiled(lambda x: x * 3)(torch.tensor([1, 2])).tolist() == [3, 6]
+    assert not compilations
+    _compiled(lambda x: (x * 3).to(torch.int64))(torch.ones(2))
+    assert compilations
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_each_call_reads_and_returns_tensors_of_its_own(dynamic: bool, compilations: list[bool]) -> None:
     """Wherever they lie: results of earlier calls stay as they are, and what lay at an address before is forgotten."""
