@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
-from torch._guards import tracing
-from torch._subclasses import FakeTensorMode
 
-from eqsat.dynamo.views import UnsupportedError, is_computed, is_same, viewed, views_among
+from eqsat.dynamo.views import UnsupportedError, empty, is_computed, is_same, viewed, views_among, without_data
 from eqsat.errors import OptionError
 
 
@@ -146,12 +144,29 @@ class Captured:
         if not wanted:
             return None
         owners = tuple(dict.fromkeys(n for n in self.owners if n.op != "placeholder"))
+        # What the graph writes, it has written: a view is one of what has become of its owner.
+        same = {n: o for n in self.module.graph.nodes for o in self.owners if is_same(n, o)}
+        needed = _behind(wanted, same)
         graph = fx.Graph()
         copies = {n: graph.placeholder(f"owner_{n.name}") for n in owners}
-        graph.graph_copy(self.module.graph, copies)
+        for node in self.module.graph.nodes:
+            if node in same and node.op != "placeholder":
+                copies[node] = copies[same[node]]
+            elif node in needed or node.op == "placeholder":
+                copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output(tuple(copies[n] for n in wanted))
-        graph.eliminate_dead_code()
         return Rest(tuple(wanted), owners, fx.GraphModule(self.module, graph))
+
+
+def _behind(wanted: Sequence[fx.Node], given: Container[fx.Node]) -> set[fx.Node]:
+    """What has to be computed for ``wanted``, these included, where ``given`` are known."""
+    needed, left = set[fx.Node](), [*wanted]
+    while left:
+        node = left.pop()
+        if node not in needed and node not in given:
+            needed.add(node)
+            left += node.all_input_nodes
+    return needed
 
 
 @dataclass(frozen=True)
@@ -238,9 +253,9 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
             for axis, extent in extents.items():
                 if extent.node.expr == value.node.expr:
                     sizes.setdefault(i, (k, axis))
-    changed = [placeholders[i] for i in written]
     returned = next(n for n in module.graph.nodes if n.op == "output").args[0]
-    outputs = tuple(next((x for x in changed if is_same(n, x)), n) for n in returned)
+    first = [*(placeholders[i] for i in written), *(n for n in module.graph.nodes if n in returned and is_computed(n))]
+    outputs = tuple(next((x for x in first if is_same(n, x)), n) for n in returned)
     shared = views_among([*placeholders, *(n for n in module.graph.nodes if n in outputs and is_computed(n))])
     computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and is_computed(n) and n not in shared))
     if not computed and not written:
@@ -332,7 +347,7 @@ def _written(module: fx.GraphModule, examples: Sequence[Any]) -> tuple[int, ...]
 
     A graph that cannot run so is taken for one that writes to none, and refused when it is exported, if it does.
     """
-    with suppress(Exception), tracing(None), torch.inference_mode(False), torch.no_grad(), FakeTensorMode():
+    with suppress(Exception), without_data():
         placeholders = module.graph.find_nodes(op="placeholder")
         inputs = [_without_data(n, e) for n, e in zip(placeholders, examples, strict=True)]
         module(*inputs)
@@ -344,9 +359,7 @@ def _without_data(placeholder: fx.Node, example: Any) -> Any:
     """An input whose elements nobody knows; numbers that a graph reads off tensors stay numbers."""
     if _is_number(placeholder, example):
         return Number(0.5)
-    if isinstance(example, Tensor):
-        return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=example.device)
-    return example.node.hint if isinstance(example, SymInt) else example
+    return empty(example)
 
 
 def _tensors_depend_on(number: fx.Node) -> bool:

@@ -151,8 +151,14 @@ def _shapes(module: _Bound) -> Any:
 
 
 def _writes(exported: torch.export.ExportedProgram) -> bool:
-    targets = (getattr(n.target, "_schema", None) for n in exported.graph.nodes)
-    return any(schema is not None and schema.is_mutable for schema in targets)
+    schemas = (getattr(n.target, "_schema", None) for n in exported.graph.nodes)
+    mutable = any(schema is not None and schema.is_mutable for schema in schemas)
+    return mutable or any(map(_updates_statistics, exported.graph.nodes))
+
+
+def _updates_statistics(node: torch.fx.Node) -> bool:
+    """Whether a norm writes to the statistics that it is given, which its schema does not say."""
+    return node.target is torch.ops.aten.batch_norm.default and node.args[3] is not None and bool(node.args[5])
 
 
 _SWITCHES = ("train", "training", "dropout_p")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.passes.split_module import split_module
 
-from eqsat.dynamo.views import VIEWS, is_computed, name_of
+from eqsat.dynamo.views import is_computed, name_of, places_of, viewed_by
 
 LEAST_OPERATORS = 4
 """Operators that compute something in a piece that is worth a program: a call of one takes as long as a few of PyTorch's."""
@@ -96,4 +96,4 @@ def _changes_state(node: fx.Node) -> bool:
 
 
 def _size(piece: Any) -> int:
-    return sum(n.op.startswith("call") and name_of(n) not in VIEWS for n in piece.graph.nodes)
+    return sum(n.op.startswith("call") and bool(places_of(n)) and viewed_by(n) is None for n in piece.graph.nodes)

@@ -31,6 +31,7 @@ from eqsat.options import Options
 from eqsat.pipeline import optimize
 from eqsat.result import Result
 from eqsat.verification.reference import tolerance
+from eqsat.verification.values import of_integers
 
 _PRIVATE = ("feeds", "keep", "dims", "assume", "example_inputs", "dynamic_shapes")
 """Options that name values or sizes of a model: nobody knows those of a captured graph."""
@@ -156,7 +157,8 @@ def _optimised(
             moved = cache(partial(_moved_by_rounding, result.original, feeds))
             given = captured.apart(inputs), captured.apart(inputs)
             expected, found = captured.module(*given[0]), run(*given[1])
-            _compare(captured, captured.values(expected, given[0]), captured.values(found, given[1]), moved)
+            exact = [*map(of_integers(result.original).__contains__, result.original.outputs)]
+            _compare(captured, captured.values(expected, given[0]), captured.values(found, given[1]), moved, exact)
     return run if captured.returned is None else lambda *given: run(*given)[: captured.returned]
 
 
@@ -269,14 +271,25 @@ def _moved_by_rounding(graph: Graph, feeds: Mapping[str, np.ndarray]) -> list[fl
 
 
 def _compare(
-    captured: Captured, expected: Sequence[Any], found: Sequence[Any], moved: Callable[[], Sequence[float]]
+    captured: Captured,
+    expected: Sequence[Any],
+    found: Sequence[Any],
+    moved: Callable[[], Sequence[float]],
+    exact: Sequence[bool],
 ) -> None:
     """Raises `UnsupportedError` where floats differ by more than `_FAR` and than roundings move them, as where a quantised value
-    lies between two integers: an error of the export, or of the runtime's rewrites. ``moved`` says how far that is."""
+    lies between two integers: an error of the export, or of the runtime's rewrites. ``moved`` says how far that is. ``exact``:
+    which outputs no rounding moves."""
     computed: Any = zip(captured.names(), map(pairs, expected), map(pairs, found), strict=True)
     for number, (name, a, b) in enumerate(computed):
         if a.shape != b.shape:
             raise UnsupportedError(f"its output {name} is of shape {tuple(b.shape)} instead of {tuple(a.shape)}")
+        if a.dtype is not b.dtype:
+            raise UnsupportedError(f"its output {name} is {b.dtype} instead of {a.dtype}")
+        if exact[number] and not torch.equal(a, b):
+            raise UnsupportedError(
+                f"its output {name} differs from PyTorch's in {int((a != b).sum())} of {a.numel()} elements"
+            )
         finite = torch.isfinite(a)
         if not a.is_floating_point() or not finite.any():
             continue

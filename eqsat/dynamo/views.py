@@ -1,9 +1,14 @@
 """Outputs of a captured graph that lie in the memory of other values."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import torch
 from torch import SymInt, Tensor, fx
+from torch._guards import tracing
+from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from eqsat.errors import EqsatError
 
@@ -15,15 +20,6 @@ class UnsupportedError(EqsatError):
 def name_of(node: fx.Node) -> str:
     """Of the function or method that a node calls."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-
-
-VIEWS = (
-    {"chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "getattr", "getitem", "movedim"}
-    | {"narrow", "permute", "reshape", "select", "split", "squeeze", "swapaxes", "t", "to", "transpose", "unbind"}
-    | {"unflatten", "unfold", "unsqueeze", "view", "view_as"}
-    | {"mT", "mH", "matrix_H", "numpy_T"}  # attributes, from torch 2.14 on
-)
-"""Functions of torch that write nothing: what they return is a view of their first argument, or a tensor of its own."""
 
 
 def is_computed(node: fx.Node) -> bool:
@@ -40,11 +36,11 @@ def viewed(outputs: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def _source(node: fx.Node) -> fx.Node:
-    """The value that a graph computes in whose memory another one lies, by `VIEWS` alone; itself if there is none."""
+    """The value that a graph computes in whose memory another one lies, by views alone; itself if there is none."""
     place, found = _storage(node), node
-    while (owner := _viewed_by(node)) is not None:
+    while (owner := viewed_by(node, place)) is not None:
         node = owner
-        found = node if is_computed(node) and _storage(node) == place else found
+        found = node if is_computed(node) else found
     return found
 
 
@@ -56,8 +52,8 @@ def views_among(values: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
     """The values that share memory with one before them -> that one.
 
     As results of a program they would be copies, and whoever wrote to one would not change the other; so they are to be taken
-    of the other. Raises `UnsupportedError` where they are not computed from it by `VIEWS` alone, or it does not lie in rows, as
-    the results of programs do.
+    of the other. Raises `UnsupportedError` where one of the two is not a plain view of the other, or that does not lie in rows,
+    as the results of programs do.
     """
     owners: dict[int, fx.Node] = {}
     views: dict[fx.Node, fx.Node] = {}
@@ -84,19 +80,63 @@ def is_same(node: Any, owner: fx.Node) -> bool:
 
 
 def _is_view(node: fx.Node, owner: fx.Node) -> bool:
-    while node is not owner:
-        source = _viewed_by(node)
+    place = _storage(owner)
+    while not is_same(node, owner):
+        source = viewed_by(node, place)
         if source is None:
             return False
         node = source
     return True
 
 
-def _viewed_by(node: fx.Node) -> fx.Node | None:
-    """The first argument of a node that calls one of `VIEWS`, if it is no keyword."""
-    called = node.op.startswith("call") and name_of(node) in VIEWS and len(node.args) > 0
-    source = node.args[0] if called else None
-    return source if isinstance(source, fx.Node) else None
+def viewed_by(node: fx.Node, place: int | None = None) -> fx.Node | None:
+    """The operand in whose memory what a node computes lies, or that at ``place``, if it writes to none."""
+    places = places_of(node) if place is None else {place}
+    found = next((n for n in node.all_input_nodes if not places.isdisjoint(places_of(n))), None)
+    return None if found is None or _writes(node) else found
+
+
+def places_of(node: fx.Node) -> set[int]:
+    """The storages of a value, which may be several tensors."""
+    return {x.untyped_storage()._cdata for x in tree_leaves(node.meta.get("example_value")) if isinstance(x, Tensor)}
+
+
+def _writes(node: fx.Node) -> bool:
+    """Whether a node writes to its operands: whether their versions change when it runs on tensors without data.
+
+    A node that cannot run so is taken for one that does.
+    """
+
+    def given(operand: fx.Node) -> Any:
+        return tree_map(empty, operand.meta["example_value"])
+
+    with suppress(Exception), without_data():
+        args, named = fx.node.map_arg((node.args, node.kwargs), given)
+        if node.op == "call_method":
+            getattr(args[0], str(node.target))(*args[1:], **named)
+        elif callable(node.target):
+            node.target(*args, **named)
+        return any(isinstance(x, Tensor) and x._version for x in tree_leaves((args, named)))
+    return True
+
+
+@contextmanager
+def without_data() -> Generator[None]:
+    """Tensors have no data and count what is written to them; nothing of it is part of what Dynamo traces."""
+    with tracing(None), torch.inference_mode(False), torch.no_grad(), FakeTensorMode():
+        yield
+
+
+def empty(value: Any) -> Any:
+    """A value like another one, whose elements nobody knows."""
+    if isinstance(value, Tensor):
+        sizes, strides = map(_hints, (value.shape, value.stride()))
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+    return value.node.hint if isinstance(value, SymInt) else value
+
+
+def _hints(extents: Sequence[Any]) -> list[int]:
+    return [e.node.hint if isinstance(e, SymInt) else int(e) for e in extents]
 
 
 def axes_in_memory(node: fx.Node) -> list[int]:
@@ -106,9 +146,7 @@ def axes_in_memory(node: fx.Node) -> list[int]:
     A caller may view what a graph returns as it lies in PyTorch, and the code behind a graph break does.
     """
     value: Tensor = node.meta["example_value"]
-    sizes, strides = (
-        [e.node.hint if isinstance(e, SymInt) else int(e) for e in x] for x in (value.shape, value.stride())
-    )
+    sizes, strides = map(_hints, (value.shape, value.stride()))
     rows = list(range(value.ndim))
     found = sorted(rows, key=lambda i: -strides[i])
     return next((order for order in (rows, found) if _is_dense(order, sizes, strides)), rows)

@@ -28,11 +28,19 @@ def _gemm(site: Site) -> Any:
     added = site.type(2).shape if site.has(2) else ()
     if alpha == beta == 1 and site.has(2) and len(added or ()) == 1 and added == site.result.shape[1:]:  # type: ignore[index]
         return site.call(F.linear, a, b if site.attr("transB") else b.t(), site.operands[2])
-    y = site.call(torch.matmul, a, b.t() if site.attr("transB") else b)
-    y = y if alpha == 1 else y * alpha
-    if not site.has(2):
-        return y
-    return y + (site.operands[2] if beta == 1 else site.operands[2] * beta)
+    y = _scaled(site, site.call(torch.matmul, a, b.t() if site.attr("transB") else b), alpha)
+    return y + _scaled(site, site.operands[2], beta) if site.has(2) else y
+
+
+def _scaled(site: Site, x: Any, factor: float) -> Any:
+    """Integers stay integers."""
+    if factor == 1:
+        return x
+    if site.dtype.is_floating_point:
+        return x * factor
+    if not float(factor).is_integer():
+        raise Unwritten(f"integers times {factor} are none")
+    return x * int(factor)
 
 
 # --- attention

@@ -52,6 +52,15 @@ def data_dependent(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
+def of_integers(graph: Graph) -> frozenset[str]:
+    """Values that integers and truth values alone determine, so that nothing that is rounded moves them."""
+    found = {v for v in (*graph.inputs, *graph.constants) if _is_discrete(graph, v)}
+    for node in graph.nodes:
+        if found.issuperset(v for v in node.inputs if v) and not any(bodies_of(node.attributes)):
+            found.update(v for v in node.outputs if v and _is_discrete(graph, v))
+    return frozenset(found)
+
+
 def whole_numbers(graph: Graph) -> frozenset[str]:
     """Values that hold whole numbers whatever the inputs are, in whichever dtype.
 

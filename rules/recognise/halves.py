@@ -2,7 +2,7 @@
 
 The statistics of a normalisation are in float32 (``stash_type``), whatever the type of what is normalised: squares of float16
 neither overflow nor underflow there. So what was computed in float64 between two casts, as by PyTorch's older exporter, is the
-same, but what is in float64 altogether is no such normalisation.
+same, but what is in float64 altogether is no such normalisation. Kernels of Softmax add up exponentials in float32, too.
 """
 
 import math
@@ -54,6 +54,26 @@ for op, parameters, shift, back in (
         f"gain and shift are finite in the precision of x: fit(x, {parameters.replace('*', '')})",
         back,
     )
+
+
+def _softened(d: Sampler) -> dict[str, Any]:
+    """A softmax between casts, most of the time from half precision to float32 and back, some of large scores."""
+    x = d.floats(d.shape(1, 4, ones=0.05), d.choose(("float16", "float16", "bfloat16", "float32")))
+    x = x * x.dtype.type(d.choose((1, 1, 300)))
+    wide = d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT, DType.DOUBLE, DType.BFLOAT16))
+    narrow = DType.of(x.dtype.name) if d.chance(0.85) else DType.DOUBLE
+    axis = d.integer(-x.ndim, -1)
+    return {"x": x, "n": {"axis": axis}, "p": {"to": int(wide)}, "q": {"to": int(narrow)}}
+
+
+equation(
+    "soften_half_precision",
+    "Cast(Softmax(Cast(x, **p), **n), to=to, **q) == Softmax(x, **n)",
+    kernels("x", *HALVES),
+    BACK,
+    sample=_softened,
+    source="softmax(x, dtype=torch.float32).to(x.dtype) of PyTorch, and Hugging Face's eager attention",
+)
 
 
 def _between_casts(d: Sampler) -> dict[str, Any]:

@@ -369,6 +369,41 @@ def test_outputs_that_are_views_share_their_memory() -> None:
         assert count == rows
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.broadcast_tensors(x, x[:1])[1],
+        lambda x: torch.tensor_split(x, 2, -1)[1],
+        lambda x: torch.meshgrid(x[0], x[1], indexing="ij")[0],
+        lambda x: x.as_strided((2, 2), (4, 1), 1),
+        lambda x: torch.nn.functional.dropout(x, 0.5, False),
+        lambda x: x.type_as(x).float(),
+        lambda x: (x + 1).relu_(),
+        lambda x: x.add_(1)[0],
+        lambda x: torch.nn.functional.relu(x, inplace=True)[1:],
+    ],
+    ids=["broadcast", "split", "meshgrid", "strided", "dropout", "types", "written", "part-of-written", "inplace"],
+)
+def test_outputs_may_be_views_by_any_function(function: Callable[..., Any], compilations: list[bool]) -> None:
+    x, other = torch.randn(2, 4), torch.randn(2, 4)
+    own = x.clone()
+    found, double = _compiled(lambda x, y: (function(x), y * 2))(own, other)
+    expected, before = function(x), x.clone()
+    _same((found, double, own), (expected, other * 2, x))
+    found.zero_()
+    expected.zero_()
+    _same(own, x)
+    assert torch.equal(own, before) == torch.equal(x, before)
+    assert compilations
+
+
+def test_what_lies_in_one_place_is_one_tensor(compilations: list[bool]) -> None:
+    first, second = _compiled(lambda x: ((y := x * 2), y.add_(1)))(torch.ones(3))
+    assert first is second
+    _same(first, torch.full((3,), 3.0))
+    assert compilations
+
+
 @pytest.mark.parametrize("runtime", ["onnxruntime", "inductor", "eager"])
 def test_outputs_lie_as_they_do_in_pytorch(runtime: str, compilations: list[bool]) -> None:
     def function(x: Any, y: Any) -> Any:
@@ -457,11 +492,11 @@ def test_element_types_come_out_as_they_are(dtype: Any) -> None:
     ("function", "reason"),
     [
         (lambda x: x.view(-1), "computes no tensor but views of its inputs"),
-        (lambda x: ((y := x * 2), y.add_(1)), "shares memory with"),
+        (lambda x: ((y := x.t() * 2), y[0]), "shares memory with"),
         (lambda x: x + torch.rand(2, 2), "rand draws random numbers"),
         (lambda x: torch.linalg.eigvals(x).abs(), "cannot export"),
     ],
-    ids=["view", "written-output", "random", "no-operator"],
+    ids=["view", "not-in-rows", "random", "no-operator"],
 )
 def test_what_cannot_be_run_elsewhere_falls_back_and_says_why(function: Callable[..., Any], reason: str) -> None:
     x = torch.randn(2, 2)
@@ -614,6 +649,19 @@ def test_writing_in_other_ways_than_to_a_cache(function: Callable[..., Any], run
     _same(own, columns)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_views_beside_what_is_written_are_taken_without_writing_again(dtype: Any, compilations: list[bool]) -> None:
+    def function(x: Any, y: Any) -> Any:
+        x[:, 1:] += 1
+        x.zero_()
+        return y[0]
+
+    x, y = torch.ones(2, 3, dtype=dtype), torch.randn(2, 3)
+    _same(_compiled(function)(x, y), y[0])
+    assert not x.any()
+    assert compilations
+
+
 def test_writing_to_memory_of_another_input_falls_back() -> None:
     def function(x: Any, y: Any) -> Any:
         x.add_(1)
@@ -691,6 +739,14 @@ def test_integers_that_onnxruntime_has_no_kernels_for_run_in_pytorch_optimised(c
     torch.compiler.reset()
     with pytest.warns(FallbackWarning, match="ONNX Runtime has no kernels on the CPU for Relu of int64"):
         _compiled(function, runtime="onnxruntime")(x)
+
+
+def test_products_of_integers_that_are_scaled_stay_integers(compilations: list[bool]) -> None:
+    x = torch.arange(4).reshape(2, 2)
+    found = _compiled(lambda x: torch.addmm(x, x, x, alpha=2, beta=3), verify=False)(x)
+    _same(found, torch.addmm(x, x, x, alpha=2, beta=3))
+    assert found.dtype is torch.int64
+    assert compilations
 
 
 def test_a_runtime_that_is_asked_for_and_has_no_kernels_is_named() -> None:
@@ -977,6 +1033,17 @@ def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -
         assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
 
 
+def test_integers_that_differ_from_pytorch_fall_back_where_no_rounding_moves_them(
+    monkeypatch: pytest.MonkeyPatch, compilations: list[bool]
+) -> None:
+    _move_results(monkeypatch, 1)
+    with pytest.warns(FallbackWarning, match=r"differs from PyTorch's in 2 of 2 elements"):
+        assert _compiled(lambda x: x * 3)(torch.tensor([1, 2])).tolist() == [3, 6]
+    assert not compilations
+    _compiled(lambda x: (x * 3).to(torch.int64))(torch.ones(2))
+    assert compilations
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_each_call_reads_and_returns_tensors_of_its_own(dynamic: bool, compilations: list[bool]) -> None:
     """Wherever they lie: results of earlier calls stay as they are, and what lay at an address before is forgotten."""
@@ -1115,6 +1182,19 @@ def test_models_to_be_trained_are_refused() -> None:
         pytest.raises(BackendCompilerFailed, match=r"requires gradients, .*inference_mode"),
     ):
         _compiled(torch.nn.Linear(8, 8).eval())(torch.randn(2, 8))
+
+
+def test_statistics_of_training_are_updated_once() -> None:
+    def function(x: Any, mean: Any, variance: Any) -> Any:
+        return torch.nn.functional.batch_norm(x, mean, variance, training=True)
+
+    x = torch.randn(4, 8)
+    own, expected = ([torch.zeros(8), torch.ones(8)] for _ in range(2))
+    with pytest.warns(FallbackWarning, match="writes to its inputs"):
+        found = _compiled(function)(x, *own)
+    _same(found, function(x, *expected))
+    _same(own, expected)
+    _same(_compiled(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True))(x), found)
 
 
 def test_gradients_that_stay_inside_a_graph_are_no_training(compilations: list[bool]) -> None:

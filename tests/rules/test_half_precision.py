@@ -159,6 +159,21 @@ def test_values_in_half_precision_behind_a_softmax_of_products_in_float32(dtype:
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * TOLERANCE[dtype])
 
 
+def test_attention_in_float16_whose_softmax_is_in_float32_is_one_operator() -> None:
+    """As PyTorch's ``softmax(scores, dtype=torch.float32).to(scores.dtype)``."""
+    b, shape = GraphBuilder(), (2, 3, 5, 8)
+    q, k, v = (b.input(n, "float16", shape) for n in "qkv")
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    chances = b.op("Cast", b.op("Softmax", b.op("Cast", scores, to=1)), to=10)
+    graph = b.finish({"y": b.op("MatMul", chances, v)})
+    made = optimised(graph, verify=False, cost="kernels").program.graph
+    assert made.operator_counts() == {"Attention": 1}
+    random = np.random.default_rng(0)
+    feeds = {n: random.normal(size=shape).astype("float16") for n in graph.inputs}
+    expected, found = (run(g, feeds)["y"].astype(np.float32) for g in (graph, made))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE["float16"])
+
+
 @pytest.mark.parametrize(("dtype", "low"), [("float16", -1e4), ("bfloat16", -1e4), ("bfloat16", -1e9)])
 def test_computed_masks_leave_of_a_row_without_keys_what_they_left(dtype: str, low: float) -> None:
     """In float32 so much lower that as many digits of the scores are lost."""
