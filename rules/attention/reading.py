@@ -75,10 +75,11 @@ class Reader:
         return self._probabilities[value.handle]
 
     def _read_probabilities(self, value: Ref) -> Probabilities | None:
-        """The reading with the fewest steps: a softmax may have been given a shift that it does not need."""
+        """The reading with the fewest steps: a softmax may have been given a shift that it does not need. Where its precision
+        alone differs, the more precise one."""
         nodes = self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div", "Cast", "Where")
         readings = established(self._read_edge, ((value, *node) for node in nodes))
-        return min(readings, key=lambda r: len(r.steps) + len(r.scores.steps), default=None)
+        return min(readings, key=_length, default=None)
 
     def _read_edge(self, value: Ref, op: str, node: Ref, inputs: tuple[Any, ...]) -> Probabilities | None:
         source = inputs[0]
@@ -240,6 +241,12 @@ def _converted(reader: Reader, value: Ref, node: Node) -> Scores | None:
         return None
     found = reader.scores(source)
     return None if found is None else found.then("Cast" if source.dtype is DType.INT32 else "Widen")
+
+
+def _length(found: Probabilities) -> tuple[int, int]:
+    """Steps but for changes of precision, and the fewer the more of those."""
+    changes = [step.op in ("Narrow", "Widen") for step in (*found.steps, *found.scores.steps)]
+    return len(changes) - sum(changes), -sum(changes)
 
 
 def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:

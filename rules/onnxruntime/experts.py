@@ -232,6 +232,11 @@ def sort_rows_by_expert(m: Match) -> Term:
     """``d[i] @ gate(u[i] @ x) == MoE(x, eye[i], u, d)`` for one matrix of ``u`` and ``d`` for each vector of ``x``."""
     up, down = m.expert.up, m.expert.down
     rows = apply("Squeeze", m.x, int64s((up.axis,)))
-    attributes = {"k": 1, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": m.expert.alpha}
+    attributes: dict[str, Any] = {
+        "k": 1,
+        "activation_type": "swiglu",
+        "swiglu_fusion": 1,
+        "activation_alpha": m.expert.alpha,
+    }
     found = apply(MOE, rows, m.expert.router, m.expert.pairs, None, down.matrices, **attributes)
     return apply("Unsqueeze", found, int64s((down.axis,)))
