@@ -10,7 +10,7 @@ from eqsat.backends.onnx_nodes import write_body
 from eqsat.errors import EqsatError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant, same_constant
-from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
+from eqsat.ir.graph import Graph, Node, Subgraph, fresh_name, with_bodies
 from eqsat.lower.program import Kernel, Program
 from eqsat.options import Options
 from eqsat.report import Report, add_counts
@@ -112,7 +112,7 @@ def judged(program: Program, bodies: Bodies) -> Program:
     kernels: list[Kernel] = []
     for kernel in program.kernels:
         for index in kernel.nodes:
-            for body in bodies_of(program.graph.nodes[index].attributes):
+            for body in program.graph.nodes[index].attributes.bodies:
                 exactness, rules = bodies.changed.get(body.proto, (Exactness.EXACT, ()))
                 rules = tuple(sorted({*kernel.rules, *rules}))
                 kernel = replace(kernel, rules=rules, exactness=max(kernel.exactness, exactness))

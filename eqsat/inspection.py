@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat.cost.model import work_of_node
 from eqsat.ir.extents import symbols as symbols_of
-from eqsat.ir.graph import Graph, Node, bodies_of
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, operator
 from eqsat.ir.types import TensorType
 from eqsat.lower.liveness import peak_memory_bytes
@@ -103,7 +103,7 @@ def _described(graph: Graph, node: Node) -> dict[str, Any]:
 
 def untouched_reason(node: Node, graph: Graph) -> str:
     """Why no rule will look at a node; empty if rules may."""
-    bodies = bodies_of(node.attributes)
+    bodies = node.attributes.bodies
     if bodies:
         unread = next((b.unread for b in bodies if b.graph is None), "")
         return f"{node.opaque}, {unread}" if unread else f"{node.opaque}, whose bodies are optimised by themselves"

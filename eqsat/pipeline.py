@@ -24,7 +24,7 @@ from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
 from eqsat.fusion import operator_works, price_works
 from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, silent, timed
-from eqsat.ir.graph import Graph, bodies_of
+from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import assuming, sizes_within
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
@@ -109,7 +109,7 @@ def _optimized(
 ) -> Result:
     model = chosen.cost_model
     inner, bodies = graph, Bodies()
-    if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
+    if machine is None and any(node.attributes.bodies for node in graph.nodes):
         with timed(seconds, "bodies"):
             inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
     targets = [chosen.program_target] if machine is None else [machine.target(d) for d in machine.names]

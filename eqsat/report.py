@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.ir.graph import Graph, Node, bodies_of
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
 
 
@@ -22,7 +22,7 @@ def opaque_counts(graph: Graph) -> dict[str, int]:
     """Operator type -> number of nodes that the optimiser passes through untouched; those whose bodies it reads are not."""
 
     def is_read(node: Node) -> bool:
-        bodies = bodies_of(node.attributes)
+        bodies = node.attributes.bodies
         return bool(bodies) and all(body.graph is not None for body in bodies)
 
     return dict(sorted(Counter(n.key for n in graph.nodes if n.opaque and not is_read(n)).items()))
@@ -31,7 +31,7 @@ def opaque_counts(graph: Graph) -> dict[str, int]:
 def constant_bytes(graph: Graph, captured: Collection[str] = ()) -> int:
     """Bytes of the constants but for those ``captured``, each once, and of those that bodies hold themselves."""
     own = sum({id(c): c.bytes for name, c in graph.constants.items() if name not in captured}.values())
-    bodies = (body for node in graph.nodes for body in bodies_of(node.attributes))
+    bodies = (body for node in graph.nodes for body in node.attributes.bodies)
     return own + sum(constant_bytes(b.graph, b.captures) for b in bodies if b.graph is not None)
 
 

@@ -19,7 +19,7 @@ from eqsat.backends.onnx_file import to_model
 from eqsat.errors import LeftOutWarning
 from eqsat.exactness import Exactness
 from eqsat.frontends.onnx.model import load_onnx
-from eqsat.ir.graph import NO_ATTRIBUTES, Graph, bodies_of
+from eqsat.ir.graph import NO_ATTRIBUTES, Graph
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((3, 8)).astype(np.float32)
@@ -282,7 +282,7 @@ def test_a_loop_whose_state_grows_although_the_file_says_it_does_not(tmp_path: P
         [value("n", INT64, []), value("x", FLOAT, [3, 8])],
         outputs=["y", "sizes"],
     )
-    graph = bodies_of(load_onnx(source).nodes[0].attributes)[0].graph
+    graph = load_onnx(source).nodes[0].attributes.bodies[0].graph
     assert graph is not None
     state = graph.type_of("s")
     assert str(state).endswith(", 8]")  # the feature axis is proven, the growing one is not

@@ -24,7 +24,7 @@ from eqsat.frontends.onnx.versions.steps import (
 )
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, nodes_within, with_bodies
+from eqsat.ir.graph import Graph, Node, Subgraph, fresh_name, nodes_within, with_bodies
 from eqsat.ir.operator import DEFAULT_DOMAIN, OPSET
 from eqsat.ir.operators.devices import spread_to_parts
 from eqsat.ir.schemas import refused_types
@@ -59,7 +59,7 @@ def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
     found = expanded(graph, lambda node: may_name(node, graph, form))
     found = for_openvino(found) if form == "openvino" else found if form in FOREIGN else for_onnxruntime(found)
-    if any(bodies_of(node.attributes) for node in found.nodes):
+    if any(node.attributes.bodies for node in found.nodes):
         found = found.with_nodes(
             [with_bodies(n, lambda body, names: (_body_in_form(body, form), names)) for n in found.nodes]
         )
@@ -230,7 +230,7 @@ def may_hold(graph: Graph, op: str) -> bool:
         opset = _with_kernel(op, source)
         return opset == source or _lowered(graph, opset) is not None
     held = [node for node in graph.nodes if node.opaque or node.domain]
-    inner = (body.graph for node in held for body in bodies_of(node.attributes) if body.graph is not None)
+    inner = (body.graph for node in held for body in node.attributes.bodies if body.graph is not None)
     return (
         _loads(first)
         and not any(_loses_its_kernel(o, source, first) for o in _operators(graph.nodes))
@@ -254,7 +254,7 @@ def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Re
         clash = None if opset == source else _only_valid_at_source(node, source, opset)
         if clash:
             return Refusal(f"{clash} is only valid at the opset {source} of the model")
-        for body in bodies_of(node.attributes):
+        for body in node.attributes.bodies:
             if body.graph is not None and body.opset != opset:
                 for _, refusal in _form_at(body.graph, opset, source)[1]:
                     return refusal
@@ -273,7 +273,7 @@ def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Re
 def _only_valid_at_source(node: Node, source: int, opset: int) -> str:
     """Operator in an opaque node that means something else, or may, at ``opset``."""
     operators = [node.op] if not node.domain else []
-    for body in bodies_of(node.attributes):
+    for body in node.attributes.bodies:
         if body.graph is None:
             operators.extend(_operators_in(body.proto))
     return next((op for op in operators if not means_the_same(op, source, opset)), "")

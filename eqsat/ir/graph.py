@@ -131,21 +131,16 @@ def _bits(value: AttributeValue) -> object:
 NO_ATTRIBUTES = Attributes()
 
 
-def bodies_of(attributes: Attributes) -> tuple[Subgraph, ...]:
-    """The bodies of a control-flow operator, in the order of their attributes."""
-    return attributes.bodies
-
-
 def captures_of(attributes: Attributes) -> int:
     """How many of a node's inputs, the last ones, only tell what its bodies capture."""
-    return sum(len(body.captures) for body in bodies_of(attributes))
+    return sum(len(body.captures) for body in attributes.bodies)
 
 
 def nodes_within(nodes: Iterable[Node]) -> Iterator[Node]:
     """Nodes and those in their bodies that are understood."""
     for node in nodes:
         yield node
-        for body in bodies_of(node.attributes):
+        for body in node.attributes.bodies:
             yield from nodes_within(body.graph.nodes if body.graph is not None else ())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import EqsatError, ModelError, UndefinedError
-from eqsat.ir.graph import Graph, bodies_of
+from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
 from eqsat.verification.extents import shapes_of, sized
@@ -242,7 +242,7 @@ def _survives(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:
     Those outside the default domain and those with bodies have not been tried: they may read empty tensors, as when
     nothing is stored yet, but not make some.
     """
-    if any(bodies_of(node.attributes) for node in graph.nodes):
+    if any(node.attributes.bodies for node in graph.nodes):
         return False  # what reaches its bodies is not known
     sizes = sized(graph, shapes)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Graph, Node, bodies_of
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import definition_of, traits_of
 from eqsat.ir.traits import EVERY
 from eqsat.ir.types import HALVES, DType
@@ -30,7 +30,7 @@ def random_nodes(graph: Graph) -> tuple[Node, ...]:
     """The nodes that draw random numbers (also `Dropout` in training mode), those in bodies of control flow included."""
     found = [n for n in graph.nodes if not is_deterministic(n)]
     for node in graph.nodes:
-        for body in bodies_of(node.attributes):
+        for body in node.attributes.bodies:
             found += random_nodes(body.graph) if body.graph is not None else ()
     return tuple(found)
 
@@ -56,7 +56,7 @@ def of_integers(graph: Graph) -> frozenset[str]:
     """Values that integers and truth values alone determine, so that nothing that is rounded moves them."""
     found = {v for v in (*graph.inputs, *graph.constants) if _is_discrete(graph, v)}
     for node in graph.nodes:
-        if found.issuperset(v for v in node.inputs if v) and not any(bodies_of(node.attributes)):
+        if found.issuperset(v for v in node.inputs if v) and not any(node.attributes.bodies):
             found.update(v for v in node.outputs if v and _is_discrete(graph, v))
     return frozenset(found)
 
@@ -111,7 +111,7 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     extents and indices are cut off from."""
     live = data_dependent(graph)
     counted = _counted_constants(graph, live)
-    captured = {v for node in graph.nodes for body in bodies_of(node.attributes) for v in body.captures}
+    captured = {v for node in graph.nodes for body in node.attributes.bodies for v in body.captures}
     sites = [v for v in graph.inputs if v not in whole and v not in captured and _is_float(graph, v)]
     for node in graph.nodes:
         if not node.opaque and not _rounds(node):
@@ -155,7 +155,7 @@ def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tupl
 def _rounds(node: Node) -> bool:
     """Whether a node computes floats that it rounds. Conversions do not count: what they make of a number they all make."""
     traits = traits_of(node.key, node.attributes)
-    return not (copied(node) or traits.unrounded or traits.converts or bodies_of(node.attributes))
+    return not (copied(node) or traits.unrounded or traits.converts or node.attributes.bodies)
 
 
 def _is_float(graph: Graph, value: str) -> bool:

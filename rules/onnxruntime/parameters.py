@@ -6,7 +6,7 @@ from eqsat.conditions import asks, constant, worthwhile
 from eqsat.equations import named
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Ref, Term, literal
-from eqsat.rules.quantised.pairs import BYTES, per_tensor, positive, unblocked
+from eqsat.rules.quantised.pairs import BYTES, column, per_tensor, positive, unblocked
 from eqsat.rules.terms import reshape
 
 SOURCE = "contrib operators of ONNX Runtime"
@@ -26,11 +26,6 @@ def scalar(value: Ref | None, dtype: DType = DType.UINT8) -> Term:
     """A scale or zero point of rank 0; an absent zero point is a zero of ``dtype``."""
     found = column(value)
     return literal(0, dtype) if found is None else found
-
-
-def column(value: Ref | None) -> Term | None:
-    """A scale or zero point of rank 0, or a vector of several; an absent one stays so."""
-    return value if value is None or value.rank == 0 or value.type.size != 1 else reshape(value, ())
 
 
 POSITIVE: dict[str, Any] = {"dtypes": frozenset((DType.FLOAT,)), "low": 1e-30}

@@ -22,7 +22,7 @@ from eqsat.rules.quantised.integer_bounds import (
     sums,
 )
 from eqsat.rules.quantised.integer_products import SOURCE
-from eqsat.rules.quantised.pairs import per_tensor
+from eqsat.rules.quantised.pairs import column, per_tensor
 from eqsat.rules.terms import add, mul, sub
 from eqsat.samples import Sampler, fixed
 
@@ -50,15 +50,10 @@ def biased(y: Term, bias: Ref | None, rank: int) -> Term:
 def centred(w: Ref, zw: Ref | None) -> Term:
     """Integers less their one zero point, as floats."""
     floats = apply("Cast", w, to=int(DType.FLOAT))
-    return floats if zw is None else sub(floats, apply("Cast", one_number(zw), to=int(DType.FLOAT)))
+    return floats if zw is None else sub(floats, apply("Cast", column(zw), to=int(DType.FLOAT)))
 
 
-def one_number(value: Ref | None) -> Term | None:
-    """The only element of a scale or zero point."""
-    return None if value is None else reshaped(value, ())
-
-
-functions = integer_bounds.functions | named(terms, point_of, rescaled, biased, centred, one_number, per_tensor)
+functions = integer_bounds.functions | named(column, per_tensor)
 equation = Equations(__name__, source=SOURCE, shorthands=shorthands, functions=functions)
 _channels = (*OPERANDS, ONE_LEFT_SCALE, "the scales are those of the channels: along(right, w, sw, None, 0)")
 _ONE_POINT = "one zero point of the weights: zw is None or zw.low == zw.high"
@@ -113,7 +108,7 @@ def _dynamic(d: Sampler) -> dict[str, Any]:
 equation(
     "convolve_floats",
     """Cast(ConvInteger(a, w, *za, *zw, **conv), to=1, **k) * (sa * sw)
-       == Conv(DequantizeLinear(a, one_number(sa), one_number(za)), centred(w, zw) * sw, **conv)""",
+       == Conv(DequantizeLinear(a, column(sa), column(za)), centred(w, zw) * sw, **conv)""",
     worthwhile("a scale that is computed, of constant weights: not sa.is_constant and w.is_constant"),
     constant("sw", "zw"),
     "one scale and zero point each: per_tensor(sa, za) and per_tensor(sw, zw)",

@@ -16,7 +16,7 @@ from eqsat.equations import Equations, named
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal, present
 from eqsat.rules.linear.alignment import largest, limit
-from eqsat.rules.terms import by_class
+from eqsat.rules.terms import by_class, reshape
 from eqsat.samples import Sampler, fixed
 from eqsat.samples.quantised import parameters, values
 
@@ -80,6 +80,11 @@ def same_zero_point(a: Ref | None, b: Ref | None) -> bool:
 def per_tensor(*values: Ref | None) -> bool:
     """Whether each scale or zero point is a single number."""
     return all(v is None or math.prod(v.static_shape) == 1 for v in values)
+
+
+def column(value: Ref | None) -> Term | None:
+    """A scale or zero point of rank 0, or a vector of several; an absent one stays so."""
+    return value if value is None or value.rank == 0 or value.type.size != 1 else reshape(value, ())
 
 
 def unblocked(*attributes: Mapping[str, Any]) -> bool:

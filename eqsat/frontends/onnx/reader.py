@@ -26,7 +26,7 @@ from eqsat.frontends.onnx.types import infer_at_opset
 from eqsat.frontends.onnx.versions.steps import Refusal, upgrade
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless
-from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
+from eqsat.ir.graph import Node, Subgraph, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.interpret import FAILURES
 from eqsat.ir.operator import Application, defined, operator, opset_elsewhere
@@ -213,7 +213,7 @@ class Reader:
             values = {i: v for i in types if (v := self._value(i)) is not None}
             found = infer_at_opset(raw.proto, self.opset, types, values)
         found |= self._outlined(node)
-        bodies = [body.graph for body in bodies_of(node.attributes)]
+        bodies = [body.graph for body in node.attributes.bodies]
         for i, name in enumerate(node.outputs):
             if not name:
                 continue
