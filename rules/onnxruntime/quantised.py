@@ -133,10 +133,10 @@ def quantise(op: str, *where: str, given: str = "", kept: str = "") -> None:
         f"quantise_{op.lower()}",
         f"""{quantized(f"{op}({values}, {given})")}
             == com.microsoft.QLinear{op}({integers}scalar(sy), scalar(zy, root.dtype), {kept})""",
-        *single_parameters(operands),
-        worthwhile(f"kernels for bytes of one type: {' and '.join(f'is_byte({i}, root)' for i in operands)}"),
-        *where,
         *[IN_ORDER] * (len(operands) == 2),
+        worthwhile(f"kernels for bytes of one type: {' and '.join(f'is_byte({i}, root)' for i in operands)}"),
+        *single_parameters(operands),
+        *where,
         domain=f"com.microsoft::QLinear{op}",
     )
 

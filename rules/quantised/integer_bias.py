@@ -108,12 +108,12 @@ SIGNED_WEIGHTS = Condition(
 _product = "(product := A(a) @ W(w)) + bias"
 _step = "step(bias, sa, sw, za, root)"
 _where = (
+    UNSIGNED_RESULT,
     constant("bias"),
     *OPERANDS,
     NO_VECTORS,
     columns(),
     "a matrix of weights: w.rank == 2",
-    UNSIGNED_RESULT,
     ONE_LEFT_SCALE,
     SIGNED_WEIGHTS,
     "the bias lies along the columns: lies_along(bias, product, -1)",

@@ -56,10 +56,10 @@ equation(
     "multiply_integers",
     """Y(A(a) @ W(w))
        == QLinearMatMul(a, sa, zero_point(za, a.dtype), w, sw, points(zw, w, sw), sy, zero_point(zy, root.dtype))""",
+    UNSIGNED_RESULT,
     *OPERANDS,
     NO_VECTORS,
     columns(),
-    UNSIGNED_RESULT,
     ONE_LEFT_SCALE,
     *requantised("a.shape[-1]", -1),
     exactness=Exactness.LSB,

@@ -256,17 +256,17 @@ def _nudged(d: Sampler) -> dict[str, Any]:
 
 
 equation = Equations(__name__, functions=functions, shorthands=shorthands)
+_SAME = ("one integer type: root.dtype is q.dtype", "the same zero points: same_zero_point(z, z2)")
 _THERE_AND_BACK = (
-    "one integer type: root.dtype is q.dtype",
     "floats that hold the integers: holds_integers(n.dtype, q.dtype) and n.dtype is s.dtype",
     "no blocks, no other precision: unblocked(n.attributes, n2.attributes)",
-    "the same zero points: same_zero_point(z, z2)",
     "the same axis: per_tensor(s, z) or same_axis(n, n2)",
     "no dequantised value overflows: s.high * width(q.dtype) < limit(n)",
 )
 equation(
     "cancel_quantize_of_dequantize",
     "QuantizeLinear(D(q), s2, *z2, **n2) == q",
+    *_SAME,
     positive_scale,
     *_THERE_AND_BACK,
     "no integer becomes another one: same_integers(s, s2, width(q.dtype))",
@@ -277,6 +277,7 @@ equation(
     "drop_small_addend_before_quantize",
     "QuantizeLinear(D(q) + c, s2, *z2, **n2) == q",
     constant("c"),
+    *_SAME,
     "c enlarges nothing: root.shape == q.shape",
     *_THERE_AND_BACK,
     "no integer becomes another one: same_integers(s, s2, width(q.dtype), largest(c))",

@@ -106,8 +106,8 @@ equation(
     "slices_instead_of_gathering_windows",
     "Gather(x, i, axis=a, **g) == cut_at(x, runs(i.value, x.shape[a]), a % x.rank, root.shape)",
     constant("i"),
-    "each row goes through the axis in equal steps: are_runs(i.value, x.shape[a])",
     worthwhile("elements lie apart: product(x.shape[a % x.rank + 1 :]) == 1"),
+    "each row goes through the axis in equal steps: are_runs(i.value, x.shape[a])",
     worthwhile(f"few long rows: {_LONG} <= i.shape[-1] and product(i.shape[:-1]) <= {_MOST}"),
     sample=_windows,
 )
