@@ -525,3 +525,16 @@ def test_every_change_of_form_is_in_the_table() -> None:
             if changed and op not in bodies | values and not any(s.version == new for s in steps_of(op)):
                 missing.append(f"{op} {old} -> {new}")
     assert not missing
+
+
+def test_split_that_says_neither_sizes_nor_their_number_has_as_many_parts_as_outputs():
+    """ONNX Runtime runs such where it does not know the extent when it loads: its tools for images write them."""
+    nodes = [node("Shape", ["x"], ["extents"]), node("Split", ["extents"], ["h", "w", "c"], axis=0)]
+    x = onnx.helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+    outputs = [onnx.helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in "hwc"]
+    opset = [onnx.helper.make_opsetid("", 18)]
+    proto = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], outputs), opset_imports=opset, ir_version=9)
+    written = eqsat.optimize(proto, verify=False).to_onnx()
+    feeds = {"x": np.zeros((2, 3, 6), np.float32)}
+    for found, wanted in zip(run(written, feeds), run(proto, feeds), strict=True):
+        np.testing.assert_array_equal(found, wanted)

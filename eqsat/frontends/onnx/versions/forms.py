@@ -8,6 +8,7 @@ import numpy as np
 from eqsat.frontends.onnx.versions.steps import (
     Change,
     Values,
+    add_completion,
     add_step,
     get_input,
     set_attributes,
@@ -71,18 +72,29 @@ def _split_up(node: Node, values: Values) -> Node:
     return node if get_input(node, 1) else set_attributes(node, num_outputs=len(node.outputs))
 
 
+def _split_extent(node: Node, values: Values) -> int | None:
+    """The extent that is split, if it is known."""
+    shape, axis = values.type_of(node.inputs[0]).shape, node.attributes.get("axis", 0)
+    extent = shape[axis] if shape and isinstance(axis, int) and -len(shape) <= axis < len(shape) else None
+    return extent if isinstance(extent, int) else None
+
+
 def _split_down(node: Node, values: Values) -> Node | None:
     if get_input(node, 1):
         return node
-    data, axis = values.type_of(node.inputs[0]), node.attributes.get("axis", 0)
-    if data.shape and isinstance(axis, int):
-        extent = data.shape[axis]
-        if isinstance(extent, int) and extent % len(node.outputs):
-            return None  # before 18 the parts are equal
+    if (_split_extent(node, values) or 0) % len(node.outputs):
+        return None  # before 18 the parts are equal
     return set_attributes(node, num_outputs=None)
 
 
+def _split_completed(node: Node, values: Values) -> Node:
+    """ONNX Runtime runs a Split that says neither sizes nor their number where it learns the extent as it runs."""
+    unsaid = "num_outputs" not in node.attributes and _split_extent(node, values) is None
+    return _split_up(node, values) if unsaid else node
+
+
 add_step("Split", 18, _split_up, _split_down)
+add_completion("Split", _split_completed)
 
 
 # Pad, Slice, TopK, DFT: numbers from attributes to inputs

@@ -65,6 +65,16 @@ def add_step(op: str, version: int, up: Change, down: Change, *, additive: bool 
     steps.sort(key=lambda s: s.version)
 
 
+Completion = Callable[[Node, Values], Node]
+
+_COMPLETIONS: dict[str, Completion] = {}
+
+
+def add_completion(op: str, complete: Completion) -> None:
+    """Registers what states in a node of `OPSET` what that asks for and older opsets, or runtimes, take as said."""
+    _COMPLETIONS[op] = complete
+
+
 def unchanged(node: Node, values: Values) -> Node:
     return node
 
@@ -154,8 +164,9 @@ def upgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
 
     The last of them defines the outputs of ``node``.
     """
+    complete = _COMPLETIONS.get(node.op, unchanged)
     if _has_final_form(node.op, opset):
-        return [node]
+        return [complete(node, values)]
     if opset < OLDEST:
         return Refusal(f"opset {opset} is older than {OLDEST}")
     since = since_version(node.op, opset)
@@ -168,7 +179,7 @@ def upgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
         current, version = pending.pop(0)
         step = next((s for s in steps_of(current.op) if s.version > version and s.version <= OPSET), None)
         if step is None:
-            done.append(current)
+            done.append(complete(current, values) if current.op == node.op else current)
             continue
         changed: Node | list[Node] | None = current
         for same in (s for s in steps_of(current.op) if s.version == step.version):
