@@ -10,13 +10,13 @@ from eqsat.backends.onnx_nodes import write_body
 from eqsat.errors import EqsatError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant, same_constant
-from eqsat.ir.graph import Graph, Node, Subgraph, fresh_name, with_bodies
+from eqsat.ir.graph import HANDED_BYTES, Graph, Node, Shared, Subgraph, fresh_name, with_bodies
 from eqsat.lower.program import Kernel, Program
 from eqsat.options import Options
-from eqsat.report import Report, add_counts
+from eqsat.report import Report, add_counts, constant_bytes
 
-HANDED_BYTES = 1 << 12
-"""Constants of so many bytes that rules make in a body belong to the graph around it, where branches share equal ones."""
+_GROWN = 1.02
+"""So many times the bytes of its constants may a graph have with its bodies optimised one by one."""
 
 Optimise = Callable[[Graph, Options], tuple[Program, Report]]
 
@@ -28,7 +28,7 @@ class Bodies:
     ``changed``: by the bytes of a new body, the weakest class and the names of the rules that made it. ``kept``: why bodies
     stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number; ``not_run``: why some
     could not be. ``left_out``: what they were wrong with (`eqsat.suspects`). ``handed``: constants made in bodies that the graph
-    around them is to have, by name.
+    around them is to have, by name. ``alike``: of how many constants that others read, too, they may only make what all make.
     """
 
     count: int = 0
@@ -45,6 +45,7 @@ class Bodies:
     not_run: Counter[str] = field(default_factory=Counter[str])
     left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     handed: dict[str, Constant] = field(default_factory=dict[str, Constant])
+    alike: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """For the report; empty where there are no bodies."""
@@ -60,6 +61,7 @@ class Bodies:
             "verdicts": dict(sorted(self.verdicts.items())),
             "not_run": dict(sorted(self.not_run.items())),
             "kept": dict(sorted(self.kept.items())),
+            "alike": self.alike,
         }
 
     def add(self, report: Report) -> None:
@@ -74,6 +76,7 @@ class Bodies:
         self.left_out += report.left_out
         self.kept.update(inner.get("kept", {}))
         self.not_run.update(inner.get("not_run", {}))
+        self.alike += inner.get("alike", 0)
         if report.verification:
             self.verdicts[verdict := report.verification["verdict"]] += 1
             if verdict == "not run":  # what comes behind the reason is advice on inputs: nobody gives a body any
@@ -83,9 +86,31 @@ class Bodies:
 def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
     """``graph`` with the bodies of its control flow optimised; a body that gains nothing, or cannot be read, stays as it is.
 
-    Together they may take the e-nodes and seconds of ``options``. Raises `VerificationError` for a body that computes
-    something else.
+    Together they may take the e-nodes and seconds of ``options``. Where they make different constants of one that they share, so
+    that the graph grows, they are optimised again, and make of such only what all make. Raises `VerificationError` for a body
+    that computes something else.
     """
+    result, found = _each_optimised(graph, options, optimise)
+    names = frozenset(n for n, times in _readers(graph).items() if times > 1 and n in graph.constants)
+    grown = constant_bytes(result) > _GROWN * constant_bytes(graph)
+    if not (grown and names and found.handed):
+        return result, found
+    times, outer = _readers(result), graph.shared or Shared(frozenset(), ())
+    made = (c for n, c in found.handed.items() if times[n] > 1)
+    shared = Shared(names | outer.names, (*outer.made, *made))
+    again, agreed = _each_optimised(replace(graph, shared=shared), options, optimise)
+    if constant_bytes(again) >= constant_bytes(result):
+        return result, found
+    agreed.alike += sum(graph.constants[n].bytes >= HANDED_BYTES for n in names)
+    return replace(again, shared=graph.shared), agreed
+
+
+def _readers(graph: Graph) -> Counter[str]:
+    """Value -> how many bodies capture it, and nodes read it."""
+    return Counter(value for node in graph.nodes for value in node.inputs)
+
+
+def _each_optimised(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
     found = Bodies()
     within = replace(
         options,
@@ -136,8 +161,9 @@ def _optimised(
     if nodes <= 0 or seconds <= 0:
         return _kept(body, names, f"the limit {'of e-nodes' if nodes <= 0 else 'in seconds'} is used up", found)
     captured = dict(zip(body.captures, names, strict=True))
+    inside = replace(body.graph, shared=_shared_inside(outer.shared, captured))
     try:
-        program, report = optimise(body.graph, replace(options, node_limit=nodes, time_limit_s=seconds))
+        program, report = optimise(inside, replace(options, node_limit=nodes, time_limit_s=seconds))
         found.add(report)
         gains = report.cost_after < report.cost_before or report.bodies.get("optimised", 0)
         new = _placed(body, captured, program, outer, options.file_form, found.handed) if gains else None
@@ -157,6 +183,11 @@ def _optimised(
     found.changed[new.proto] = (program.exactness, tuple(sorted(used)))
     add_counts(found.rules, report.rules)
     return new, tuple(captured.get(c, c) for c in new.captures)
+
+
+def _shared_inside(outer: Shared | None, captured: Mapping[str, str]) -> Shared | None:
+    """The same by the names that a body has for what it captures."""
+    return outer and replace(outer, names=frozenset(inner for inner, name in captured.items() if name in outer.names))
 
 
 def _kept(body: Subgraph, names: tuple[str, ...], reason: str, found: Bodies) -> tuple[Subgraph, tuple[str, ...]]:

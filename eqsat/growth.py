@@ -18,6 +18,7 @@ from eqsat.errors import OptionError
 from eqsat.exactness import Exactness
 from eqsat.extraction import Saturated
 from eqsat.ir.graph import Graph
+from eqsat.lower.shared_weights import without_shares_apart
 from eqsat.options import Options
 from eqsat.rewrite import AnyRule, select_rules
 
@@ -101,7 +102,7 @@ def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, mac
             encoding.egraph, rules, limits, lambda i, n: notify("saturate", f"iteration {i}, {n} e-nodes")
         )
     with timed(seconds, "analyse"):
-        snapshot = take_snapshot(encoding.egraph)
+        snapshot = without_shares_apart(encoding, take_snapshot(encoding.egraph))
     classes = {r.name: r.exactness for r in rules} | {FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
     saturated = Saturated(encoding, snapshot, classes, scope.domains, options.file_form, options.reader)
     return Growth(kept, annotated, saturated, saturation, rules, seconds)

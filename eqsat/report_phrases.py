@@ -53,6 +53,10 @@ def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
     )
     if data["verdicts"]:
         text += "; verified by themselves: " + ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items())
+    if data["alike"]:
+        text += (
+            f"; of {data['alike']} weights that others read, too, they make the same or nothing, as the file would grow"
+        )
     if not reasons:
         kept = sum(data["kept"].values())
         return text + (f", {kept} untouched" if kept else "")

@@ -548,6 +548,41 @@ def test_branches_share_the_large_constants_that_are_made_in_them(tmp_path: Path
     assert report.constant_bytes_before <= report.constant_bytes_after < 1.1 * report.constant_bytes_before
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_branches_make_nothing_of_the_weights_they_share_where_the_file_would_hold_them_twice(
+    tmp_path: Path, nested: bool
+) -> None:
+    """One branch could put the weights of its two products side by side, as both have one input; in the other they have two."""
+    rng = np.random.default_rng(0)
+    weights = {k: (rng.standard_normal((64, 64)) / 8).astype(np.float32) for k in "qk"}
+
+    def branch(prefix: str, second: str) -> onnx.GraphProto:
+        nodes = [node("MatMul", ["x", "q"], [f"{prefix}q"]), node("MatMul", [second, "k"], [f"{prefix}k"])]
+        nodes += [node("Sigmoid", [f"{prefix}q"], [f"{prefix}1"]), node("Tanh", [f"{prefix}k"], [f"{prefix}2"])]
+        nodes += [node("Mul", [f"{prefix}1", f"{prefix}2"], [f"{prefix}y"])]
+        return helper.make_graph(nodes, prefix, [], [value(f"{prefix}y", FLOAT, [7, 64])])
+
+    alone = eqsat.optimize(
+        model(branch("a", "x").node, [value("x", FLOAT, [7, 64])], constants(**weights), outputs=["ay"])
+    )
+    assert alone.report.operators_after["MatMul"] == 1
+    one, two = branch("a", "x"), branch("b", "z")
+    if nested:
+        inner = helper.make_node("If", ["d"], ["iy"], then_branch=one, else_branch=branch("c", "x"))
+        one = helper.make_graph([inner], "inner", [], [value("iy", FLOAT, [7, 64])])
+    either = helper.make_node("If", ["c"], ["y"], then_branch=one, else_branch=two)
+    conditions = [value(c, BOOL, []) for c in ("cd" if nested else "c")]
+    source = model([either], [*(value(v, FLOAT, [7, 64]) for v in "xz"), *conditions], constants(**weights))
+    result = eqsat.optimize(source)
+    report = result.report
+    assert report.constant_bytes_after <= 1.02 * report.constant_bytes_before
+    assert report.bodies["alike"] == 2
+    assert "of 2 weights that others read, too, they make the same or nothing" in str(report)
+    given: dict[str, Any] = {v: rng.standard_normal((7, 64)).astype(np.float32) for v in "xz"}
+    given |= {"c": True, "d": False} if nested else {"c": True}
+    assert_same_results(source, written(result, tmp_path / "m.onnx"), given, {**given, "c": False})
+
+
 def test_rows_of_a_loop_that_never_runs_have_the_extents_that_were_declared() -> None:
     nodes = [
         node("Add", ["i", "one"], ["end"]),

@@ -198,13 +198,26 @@ def fresh_name(stem: str, taken: set[str]) -> str:
     return name
 
 
+HANDED_BYTES = 1 << 12
+"""Constants of so many bytes that rules make in a body belong to the graph around it, where branches share equal ones."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Constants that others beside a body read, too, by the ``names`` it has for them. Rules make nothing large of them but what
+    is ``made`` in others as well: a file would hold both, and what they were made of."""
+
+    names: frozenset[str]
+    made: tuple[Constant, ...]
+
+
 @dataclass(frozen=True)
 class Graph:
     """Nodes in topological order, with the types of their values and the constants they read.
 
     ``devices``: value -> name of the device on which its node computes it, or on which an input lives; a value that is not in
     it may be anywhere. ``envelope`` carries what a front end needs to write a file like the one it read (opset, metadata,
-    ...); nobody else looks inside.
+    ...); nobody else looks inside. ``shared``: of a body, if others are to agree with it about the constants it captures.
     """
 
     nodes: tuple[Node, ...]
@@ -215,6 +228,7 @@ class Graph:
     name: str = "graph"
     envelope: Any = field(default=None, compare=False, repr=False)
     devices: Mapping[str, str] = field(default_factory=dict[str, str])
+    shared: Shared | None = field(default=None, compare=False, repr=False)
     notes: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], init=False, compare=False, repr=False)
     """What was found out about this graph, for those who ask again; no part of it, and another graph starts without."""
 
