@@ -219,13 +219,15 @@ class Options:
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
-        for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
+        for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes"):
             value = getattr(self, name)
             unlimited = value is None and name.endswith("_bytes")
             if not unlimited and not (isinstance(value, int | float | np.number) and value > 0):  # as NaN is not
                 raise OptionError(f"{name} is {value!r}; it must be a positive number")
-        if not isinstance(self.seed, Integral) or self.seed < 0:
-            raise OptionError(f"seed is {self.seed!r}; it must be a whole number that is not negative")
+        for name, least in (("seed", 0), ("verification_runs", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise OptionError(f"{name} is {value!r}; it must be a whole number from {least} on")
         for names, (kinds, expected) in _KINDS.items():
             for name in names:
                 value = getattr(self, name)

@@ -18,6 +18,8 @@ import onnx
 import pytest
 
 import eqsat
+from eqsat.backends.onnx_file import save_onnx
+from eqsat.cost.model import Rates
 from eqsat.options import AllOptions, Options, SharedOptions
 
 
@@ -78,6 +80,7 @@ def test_help_shows_every_option_with_its_default_and_meaning(function: Any) -> 
     [
         ("seed", "a"),
         ("seed", 1.5),
+        ("verification_runs", 1.5),
         ("time_limit_s", None),
         ("node_limit", "many"),
         ("only_rules", "remove_identity"),
@@ -100,6 +103,22 @@ def test_help_shows_every_option_with_its_default_and_meaning(function: Any) -> 
 def test_a_value_of_another_kind_is_an_error_that_names_the_option(option: str, value: Any) -> None:
     with pytest.raises(eqsat.OptionError, match=f"^{option}"):
         Options.of({option: value})
+
+
+def test_values_of_another_kind_are_errors_of_other_functions_too(graph: eqsat.Graph, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    save_onnx(graph, path)
+    given: dict[str, Any] = {"dims": "n=3"}
+    for function in (eqsat.load, eqsat.inspect):
+        with pytest.raises(eqsat.OptionError, match="dims is 'n=3'; expected a mapping by name"):
+            function(path, **given)
+    for name, value in (("cost", 3), ("target", 3.5), ("target", {})):
+        given = {name: value}
+        with pytest.raises(eqsat.OptionError, match=f"{name} is .*; expected a list with at least one entry"):
+            eqsat.compare(graph, **given)
+    rates = Rates(launch="3")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(eqsat.OptionError, match="launch is 3; it must be a number >= 0"):
+        eqsat.optimize(graph, cost=rates)
 
 
 def test_a_machine_is_one_or_describes_one(graph: eqsat.Graph) -> None:

@@ -73,7 +73,7 @@ ALLOWED: dict[str, set[str]] = {
         "comparison", "calibrate", "speed", "why",
     },
     "api": BASE | {"growth", "frontends", "inspection", "speed", "verification", "options", "pipeline", "result"},
-    "dpl": BASE | {"ir", "backends", "verification"},
+    "dpl": BASE | {"ir", "verification"},
     "why": BASE | {"growth", "ir", "rewrite", "egraph", "options", "pipeline", "result"},
     "cli": BASE | {"api", "commands", "rewrite", "rules", "cost", "extract", "options", "pipeline"},
 }  # fmt: skip

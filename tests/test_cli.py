@@ -416,6 +416,23 @@ def test_inspect_says_why_an_operator_of_ones_own_is_untouched(tmp_path: Path) -
     assert "its definition does not cover this node" in _eqsat("optimize", model, "--rules", rules).stderr
 
 
+def test_a_report_that_does_not_fit_leaves_the_last_one(model: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("{}")
+    command = [sys.executable, "-m", "eqsat", "inspect", str(model), "--json", str(report)]
+    done = subprocess.run(["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"eqsat: {report}: cannot write the JSON report: File too large\n"
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir() if path != model] == [("report.json", "{}")]
+
+
+def test_without_docstrings_there_are_no_rules() -> None:
+    done = subprocess.run([sys.executable, "-OO", "-m", "eqsat", "rules"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.endswith("; python -OO drops docstrings, and so does PYTHONOPTIMIZE=2\n")
+    assert done.stderr.count("\n") == 1
+
+
 def test_json_that_cannot_be_written(model: Path, tmp_path: Path) -> None:
     done = _eqsat("inspect", model, "--json", tmp_path / "no" / "report.json")
     assert done.returncode == 2

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from eqsat.errors import EqsatError, OutputError, VerificationError
-from eqsat.output import check_place
+from eqsat.output import check_place, write_files
 
 Json = Annotated[
     str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
@@ -168,8 +168,12 @@ def write_json(data: Any, json_path: str | None) -> None:
     if json_path == "-":
         sys.stdout.write(text)
         return
+    path = Path(json_path)
     try:
-        Path(json_path).write_text(text, "utf-8")
+        if path.is_file() or not path.exists():
+            write_files({path: lambda file: file.write(text.encode())})
+        else:  # a device or a pipe
+            path.write_text(text, "utf-8")
     except OSError as error:
         raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
 

@@ -66,7 +66,8 @@ def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
         try:
             data: dict[Any, Any] | None = json.loads(path.read_text("utf-8-sig"))
         except (OSError, ValueError) as error:
-            raise OptionError(f"--devices {path}: cannot be read as JSON: {error}") from None
+            reason = getattr(error, "strerror", error)
+            raise OptionError(f"--devices {path}: cannot be read as JSON: {reason}") from None
         if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
             raise OptionError(f"--devices {path}: expected one object of name to device")
         devices.update(data)

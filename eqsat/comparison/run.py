@@ -16,6 +16,7 @@ from eqsat.frontends import load
 from eqsat.fusion import kernel_works, price_works
 from eqsat.growth import Growth, Progress, RuleScope, collector_off, grow, rule_scope, silent
 from eqsat.ir.nominal import assumed_sizes, assuming
+from eqsat.ir.types import is_sequence
 from eqsat.options import Options, SharedOptions, takes_options
 from eqsat.pipeline import result_of
 
@@ -113,7 +114,7 @@ def _best_of_all(target: Target, found: Mapping[tuple[str, str], Extraction]) ->
 
 
 def _several(what: str, given: Sequence[Any]) -> Sequence[Any]:
-    if isinstance(given, str) or not given:
+    if isinstance(given, str) or not is_sequence(given) or not given:
         raise OptionError(f"{what} is {given!r}; expected a list with at least one entry")
     return given
 

@@ -51,7 +51,7 @@ def _check_rates(rates: Rates) -> None:
     """Raises `OptionError` for terms that are no price, or of which the bounds do not hold."""
     for name in ("launch", "operator", "byte", "view"):
         value = getattr(rates, name)
-        if not 0 <= value < math.inf:
+        if not (isinstance(value, numbers.Real) and 0 <= float(value) < math.inf):
             raise OptionError(f"{rates}: {name} is {value}; it must be a number >= 0")
     if rates.view > rates.operator:
         raise OptionError(f"{rates}: a view costs more than an operator; it must not")

@@ -4,10 +4,8 @@ What a callback returns is taken as meant: nothing proves it equal to what it re
 and after and compares; otherwise the report of the result says ``unverified``.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from eqsat.dpl.context import PatternContext
@@ -259,14 +257,9 @@ def _in_order(before: Sequence[Expr], roots: Sequence[Expr]) -> Iterator[Expr]:
 
 def _verdict(before: Graph, after: Graph) -> str:
     """Runs both graphs on random inputs. Raises `VerificationError` when an output differs."""
-    from eqsat.backends.onnx_file import save_onnx
     from eqsat.verification import verify_models
 
-    with tempfile.TemporaryDirectory(prefix="eqsat-", ignore_cleanup_errors=True) as folder:
-        paths = [Path(folder) / name for name in ("before.onnx", "after.onnx")]
-        for graph, path in zip((before, after), paths, strict=True):
-            save_onnx(graph, path)
-        found = verify_models(*paths)
+    found = verify_models(before, after)
     if found.verdict == "failed":
         raise VerificationError(f"the rewritten graph computes something else: {'; '.join(found.failures)}")
     return found.verdict

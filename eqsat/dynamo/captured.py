@@ -14,6 +14,7 @@ from torch import SymInt, Tensor, fx
 
 from eqsat.dynamo.views import UnsupportedError, empty, is_computed, is_same, viewed, views_among, without_data
 from eqsat.errors import OptionError
+from eqsat.ir.order import reached
 
 
 class KernelError(UnsupportedError):
@@ -160,13 +161,11 @@ class Captured:
 
 def _behind(wanted: Sequence[fx.Node], given: Container[fx.Node]) -> set[fx.Node]:
     """What has to be computed for ``wanted``, these included, where ``given`` are known."""
-    needed, left = set[fx.Node](), [*wanted]
-    while left:
-        node = left.pop()
-        if node not in needed and node not in given:
-            needed.add(node)
-            left += node.all_input_nodes
-    return needed
+
+    def unknown(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+        return [n for n in nodes if n not in given]
+
+    return reached(unknown(wanted), lambda node: unknown(node.all_input_nodes))
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,16 @@ conditions failed there."""
 import itertools
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eqsat.egraph.egraph import EGraph
-from eqsat.egraph.group_view import Inputs, view_of
+from eqsat.egraph.group_view import EGraphView, Inputs
 from eqsat.egraph.nearest import NearestMiss, terms_of
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import AnyRule, Condition, GroupRule, GroupView, Match, Ref, Rule, Unmet, Variable
+from eqsat.rewrite import AnyRule, GroupRule, GroupView, Match, Ref, Rule, Unmet, Variable
 
 T = TypeVar("T")
 
@@ -24,36 +24,21 @@ _DEPTH = 6
 """Operators between a softmax and the product that reads what it gives, at most."""
 
 
-class Recorder:
+class Recorder(EGraphView):
     """A view of the e-graph that remembers which e-nodes were handed out, and where a finder gave up."""
 
-    def __init__(self, view: GroupView) -> None:
-        self._view = view
+    def __init__(self, egraph: EGraph) -> None:
+        super().__init__(egraph)
         self.classes: set[int] = set()
         self.operators: dict[str, int] = {}
         self.misses: dict[int, str] = {}
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:
         self.operators.setdefault(op, 0)
-        for ref, inputs in self._view.nodes(op):
+        for ref, inputs in super().nodes(op):
             self.operators[op] += 1
             self.classes.add(ref.handle)
             yield ref, inputs
-
-    def spellings(self, ref: Ref) -> Iterator[tuple[str, Inputs]]:
-        return self._view.spellings(ref)
-
-    def users(self, ref: Ref) -> Iterator[tuple[str, Ref, Inputs]]:
-        return self._view.users(ref)
-
-    def notes(self, subject: Hashable) -> dict[Any, Any]:
-        return self._view.notes(subject)
-
-    def shared(self, find: Callable[[GroupView], T]) -> T:
-        return find(self)
-
-    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
-        return self._view.meets(conditions, **names)
 
     def missed(self, ref: Ref, reason: Unmet) -> None:
         self.misses[ref.handle] = str(reason)
@@ -200,7 +185,7 @@ def _makes_runtimes_attention(egraph: EGraph, rule: AnyRule) -> bool:
     """Whether a rule looks for attention to make an operator of a runtime of it."""
     if not rule.domain or not isinstance(rule, GroupRule) or rule.find is None:
         return False
-    recorder = Recorder(view_of(egraph))
+    recorder = Recorder(egraph)
     with suppress(Unmet):
         deque(rule.find(recorder), maxlen=0)
     return any(traits_of(op).structure == "attention" for op in recorder.operators)
@@ -209,7 +194,7 @@ def _makes_runtimes_attention(egraph: EGraph, rule: AnyRule) -> bool:
 def _reasons(egraph: EGraph, rule: GroupRule, why_left: Callable[[int], str]) -> dict[int, str]:
     """Why a rule does not hold where it found something, by class; of several matches there the last condition that failed.
     ``why_left``: why what it makes is not in the program."""
-    recorder = Recorder(view_of(egraph))
+    recorder = Recorder(egraph)
     best: dict[int, tuple[int, str]] = {}
     try:
         for match, held, reason in attempts(rule, recorder):

@@ -63,6 +63,7 @@ class LeftSide:
         outputs = [self._text.value(k.value) for k in keywords if k.arg == "outputs"]
         given = [k for k in keywords if k.arg != "outputs"]
         self._text.check_attributes(op, e, given)
+        self._text.check_number(op, e, operands)
         node = self._node(op, given, called)
         return Apply(op, tuple(self._pattern(a) for a in operands), NO_ATTRIBUTES, node, outputs[0] if outputs else 1)
 

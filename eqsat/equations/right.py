@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from eqsat.conditions import WorthwhileWords
 from eqsat.equations.syntax import BUILTINS, Functions, Text, stored
+from eqsat.errors import nearest
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.operator import operator
 from eqsat.rewrite import Apply, Condition, Hint, Match, Ref, RightSide, Term, literal, present
@@ -94,7 +95,11 @@ def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Matc
     function = eval(text.compiled(ast.Lambda(parameters, e)), _environment(text))
 
     def of_match(m: Match) -> Any:
-        return function(*[m[name] for name in read])
+        try:
+            return function(*[m[name] for name in read])
+        except AttributeError as error:
+            near = nearest(error.name, dir(error.obj))
+            raise text.error(e, f"a matched value has no {error.name!r}; {near}".rstrip("; ")) from None
 
     return of_match
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.errors import RuleError, nearest
 from eqsat.ir.operator import defined_operators, operator
-from eqsat.ir.schema_operator import unknown_attribute
+from eqsat.ir.schema_operator import refused_number, unknown_attribute
 from eqsat.ir.types import DType
 from eqsat.rewrite import literal
 
@@ -107,6 +107,12 @@ class Text:
         wrong = unknown_attribute(op, [k.arg for k in keywords if k.arg is not None])
         if wrong:
             raise self.error(e, wrong)
+
+    def check_number(self, op: str, e: ast.expr, operands: list[ast.expr]) -> None:
+        """Raises `RuleError` for operands in a number that the operator does not take."""
+        refused = refused_number(op, len(operands))
+        if refused and not any(isinstance(operand, ast.Starred) for operand in operands):
+            raise self.error(e, refused)
 
     def operator_key(self, e: ast.expr) -> str:
         """The key of the operator that an expression applies."""

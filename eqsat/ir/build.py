@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import ModelError, choices, nearest
+from eqsat.errors import ModelError, ShapeError, choices, nearest
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.infer import infer_types
@@ -72,7 +72,7 @@ class GraphBuilder:
         graph, `ShapeError` for operands that the operator does not take.
         """
         if domain == "" and "::" not in op:
-            _check_name(op, attributes)
+            _check_use(op, len(inputs), attributes)
         names = tuple(self._name(op.lower()) for _ in range(outputs))
         node = Node(op, tuple(i or "" for i in inputs), names, Attributes(attributes), domain)
         types = [self.type_of(i) if i else None for i in node.inputs]
@@ -176,9 +176,10 @@ def _extent(name: str, dim: Any) -> Dim:
     return found
 
 
-def _check_name(op: str, attributes: Mapping[str, Any]) -> None:
-    """Raises `ModelError` for an operator of the default domain that does not exist, or an attribute that it does not have."""
-    from eqsat.ir.schema_operator import is_in_schema, unknown_attribute
+def _check_use(op: str, operands: int, attributes: Mapping[str, Any]) -> None:
+    """Raises `ModelError` for an operator of the default domain that does not exist, or an attribute that it does not have,
+    `ShapeError` for operands in a number that it does not take."""
+    from eqsat.ir.schema_operator import is_in_schema, refused_number, unknown_attribute
 
     if operator(op) is None and not is_in_schema(op):
         hint = nearest(op, defined_operators())
@@ -186,3 +187,6 @@ def _check_name(op: str, attributes: Mapping[str, Any]) -> None:
     wrong = unknown_attribute(op, attributes)
     if wrong:
         raise ModelError(wrong)
+    refused = refused_number(op, operands)
+    if refused:
+        raise ShapeError(refused)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.order import reached
 from eqsat.ir.types import Type
 
 _SIGHT = 3
@@ -92,14 +93,12 @@ class _Wires:
 
     def with_constants(self, kept: set[int]) -> set[int]:
         """``kept`` with what computes constants, and lists of integers, that it reads."""
-        found, waiting = set(kept), list(kept)
-        while waiting:
-            for value in self._nodes[waiting.pop()].inputs:
-                writer = self.writer.get(value)
-                if writer is not None and writer not in found and (value in self.constant or value in self._lists):
-                    found.add(writer)
-                    waiting.append(writer)
-        return found
+
+        def writers(i: int) -> list[int]:
+            given = (v for v in self._nodes[i].inputs if v in self.constant or v in self._lists)
+            return [self.writer[v] for v in given if v in self.writer]
+
+        return reached(kept, writers)
 
 
 def _is_list(type: Type) -> bool:

@@ -45,6 +45,9 @@ _ATTR = defs.OpSchema.AttrType
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 
+_ANY_NUMBER = 2**31 - 1
+
+
 def _schema(name: str) -> defs.OpSchema | None:
     schema = declaration(name, OPSET)
     return None if schema is None or schema.deprecated else schema
@@ -54,6 +57,16 @@ def attributes_of_schema(key: str) -> Mapping[str, Any] | None:
     """The attributes that an operator may have and their defaults, ``None`` for one without; ``None`` without a schema."""
     schema = _schema(key)
     return None if schema is None else {name: default_of_schema(key, name) for name in schema.attributes}
+
+
+def refused_number(key: str, operands: int) -> str:
+    """What to say of a number of operands that an operator does not take; nothing where no schema says."""
+    schema = _schema(key)
+    if schema is None or schema.min_input <= operands <= schema.max_input:
+        return ""
+    least, most = schema.min_input, schema.max_input
+    wanted = str(least) if least == most else f"{least} to {most}" if most < _ANY_NUMBER else f"{least} or more"
+    return f"{key} is given {operands} operands; it takes {wanted}"
 
 
 def unknown_attribute(key: str, names: Iterable[str]) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 
 from eqsat.egraph.encode import Encoding
-from eqsat.egraph.enode import INPUT
-from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.fusion.cones import ConePrices
@@ -14,20 +12,20 @@ from eqsat.fusion.program_graph import ProgramGraph, graph_of_program
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.templates import Cone
 from eqsat.joint.result import JointSelection
-from eqsat.lower.lowering import lower
+from eqsat.lower.lowering import Lowering
 from eqsat.lower.program import Program
-from eqsat.rewrite import PROJECTION
 
 
 def program_of(
     encoding: Encoding, snapshot: Snapshot, joint: JointSelection, exactness: Mapping[str, Exactness]
 ) -> Program:
     """The program of a joint selection with its kernels. ``exactness`` gives the class of each rule by name."""
-    program = lower(encoding, snapshot, joint.selection, exactness)
+    lowering = Lowering(encoding, snapshot, joint.choice, exactness)
+    program = lowering.run()
     if joint.target.slices:
         program = with_slices(program)
     source = graph_of_program(program.graph, joint.target)
-    operations = _counterparts(encoding, snapshot, joint.choice, program, source)
+    operations = _counterparts(snapshot, joint.choice, lowering.names, source)
     prices = ConePrices(source.graph, joint.model, joint.target)
     kernels: dict[int, Cone] = {}
     for group in joint.groups:
@@ -50,37 +48,16 @@ def program_of(
 
 
 def _counterparts(
-    encoding: Encoding, snapshot: Snapshot, choice: Mapping[int, int], program: Program, source: ProgramGraph
+    snapshot: Snapshot, choice: Mapping[int, int], names: Mapping[int, str], source: ProgramGraph
 ) -> dict[int, int]:
-    """Handle of a chosen e-node -> operation of ``source``, by walking both from the outputs.
-
-    A second name of an output (an Identity that lowering added) has no e-node.
-    """
-    egraph = snapshot.egraph
-    producers = program.graph.producers()
+    """Handle of a chosen e-node -> operation of ``source``, by the names that lowering gave to values."""
+    graph, egraph = source.graph, snapshot.egraph
     found: dict[int, int] = {}
-    stack = [(value, egraph.find(encoding.handles[value])) for value in encoding.graph.outputs]
-    while stack:
-        value, cls = stack.pop()
-        handle = choice.get(cls)
-        node = producers.get(value)
-        if handle is None or node is None:
-            continue
-        enode = egraph.nodes[handle]
-        if node.op == "Identity" and (enode.op != "Identity" or enode.domain):
-            stack.append((node.inputs[0], cls))
-            continue
-        if handle in found or (enode.op == INPUT and not enode.domain):
-            continue
-        index = source.graph.members[source.classes[value]][0]
-        found[handle] = index
-        children = egraph.canonical_children(handle)
-        if enode.op == PROJECTION:
-            split = choice[children[0]]
-            children = egraph.canonical_children(split)
-            if node.op != "Slice":
-                found.setdefault(split, source.graph.members[source.graph.operations[index].inputs[0]][0])
-        for read, child in zip(node.inputs, children, strict=False):
-            if read and child != ABSENT_INPUT:
-                stack.append((read, child))
+    for cls, handle in choice.items():
+        number = source.classes.get(names.get(cls, ""))
+        for index in graph.members[number] if number is not None else ():
+            found[handle] = index
+            if "projection" in graph.operations[index].labels:
+                split = choice[egraph.canonical_children(handle)[0]]
+                found[split] = graph.members[graph.operations[index].inputs[0]][0]
     return found

@@ -48,7 +48,7 @@ class Spellings(Protocol):
 
 
 class Lowering:
-    """The work of `lower`; placement gives it e-classes that stand for a value on a device."""
+    """The work of `lower`; placement gives it e-classes that stand for a value on a device. ``names``: of e-classes, once run."""
 
     def __init__(
         self, encoding: Encoding, snapshot: Snapshot, choice: Mapping[int, int], exactness: Mapping[str, Exactness]
@@ -68,7 +68,7 @@ class Lowering:
         for value, handle in encoding.handles.items():
             if value:
                 self._original_values.setdefault(self._egraph.find(handle), value)
-        self._names: dict[int, str] = {}
+        self.names: dict[int, str] = {}
         self._taken = set(encoding.handles) | set(self._graph.types) | set(self._graph.constants)
         self._fresh = 0
         self._constants: dict[str, Constant] = {}
@@ -80,13 +80,13 @@ class Lowering:
         outputs = [(name, self._output_class(name)) for name in self._graph.outputs]
         for cls, handle in self._choice.items():
             if egraph.nodes[handle].op == INPUT and not egraph.nodes[handle].domain:
-                self._names[cls] = str(egraph.nodes[handle].attributes["name"])
+                self.names[cls] = str(egraph.nodes[handle].attributes["name"])
         aliases: list[tuple[str, int]] = []
         for name, cls in outputs:
-            if cls in self._names and self._names[cls] != name:
+            if cls in self.names and self.names[cls] != name:
                 aliases.append((name, cls))
             else:
-                self._names[cls] = name
+                self.names[cls] = name
         nodes: list[Node] = []
         kernels: list[Kernel] = []
         for cls in self._order({c for _, c in outputs}):
@@ -98,7 +98,7 @@ class Lowering:
             nodes.append(node)
         constant: set[str] = set()
         for name, cls in outputs:
-            if cls in self._constant_classes and self._names[cls] == name:
+            if cls in self._constant_classes and self.names[cls] == name:
                 constant |= self._explainer.rules_for(self._encoding.handles[name])
                 constant |= self._constant_rules[self._value(cls)]
         for name, cls in aliases:
@@ -115,7 +115,7 @@ class Lowering:
         outputs of the program are called."""
         parts = self._projected.get(cls, {}).values()
         rules = self._rules_of(handle).union(*(self._rules_of(self._choice[part]) for part in parts))
-        named = (name for name, of in outputs if (of == cls or of in parts) and self._names[of] == name)
+        named = (name for name, of in outputs if (of == cls or of in parts) and self.names[of] == name)
         return rules.union(*(self._explainer.rules_for(self._encoding.handles[name]) for name in named))
 
     def _output_class(self, name: str) -> int:
@@ -201,13 +201,13 @@ class Lowering:
         return name
 
     def _name(self, cls: int, stem: str) -> str:
-        name = self._names.get(cls)
+        name = self.names.get(cls)
         if name is None:
             name = self._original_values.get(cls, "")
             of_fusion = cls in self._constant_classes and _OF_FUSIONS.search(name)
             if not name or of_fusion or name in self._graph.outputs or name in self._graph.inputs:
                 name = self._fresh_name(stem)
-            self._names[cls] = name
+            self.names[cls] = name
         return name
 
     def _fresh_name(self, stem: str) -> str:
@@ -222,7 +222,7 @@ class Lowering:
         """Value of the program -> value of the original that it equals."""
         origins: dict[str, str] = {name: name for name in graph.inputs}
         defined = {v for node in graph.nodes for v in node.outputs if v}
-        for cls, name in self._names.items():
+        for cls, name in self.names.items():
             original = self._original_values.get(cls)
             if original is not None and name in defined:
                 origins[name] = original

@@ -116,7 +116,7 @@ class _PlacedLowering(Lowering):
 
     def run(self) -> Program:
         program = super().run()
-        devices = {self._names[c]: d for c, d in self._view.devices.items() if c in self._names}
+        devices = {self.names[c]: d for c, d in self._view.devices.items() if c in self.names}
         for name, home in self._view.placement.homes.items():  # second names of one value, inputs that nobody reads
             devices.setdefault(name, home)
         for node in program.graph.nodes:  # outputs that nobody reads
@@ -133,8 +133,8 @@ class _PlacedLowering(Lowering):
         return frozenset() if own is None else super()._rules_of(own)
 
     def _name(self, cls: int, stem: str) -> str:
-        if cls in self._view.original and cls not in self._names:
-            self._names[cls] = self._fresh_name(stem)
+        if cls in self._view.original and cls not in self.names:
+            self.names[cls] = self._fresh_name(stem)
         return super()._name(cls, stem)
 
     def _origins(self, graph: Graph) -> dict[str, str]:
@@ -142,5 +142,5 @@ class _PlacedLowering(Lowering):
         for cls, of in self._view.original.items():
             original = self._original_values.get(of)
             if original is not None:
-                origins.setdefault(self._names[cls], original)
+                origins.setdefault(self.names[cls], original)
         return origins

@@ -2,6 +2,7 @@
 operator of which a fact is true, those defined later included."""
 
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -112,8 +113,9 @@ def _describe(function: Callable[..., Any], family: str) -> tuple[str, dict[str,
     doc = (function.__doc__ or "").strip()
     equation = re.search(r"``(.+?)``", doc, re.DOTALL)
     if equation is None or "==" not in equation.group(1):
+        dropped = "; python -OO drops docstrings, and so does PYTHONOPTIMIZE=2" if sys.flags.optimize > 1 else ""
         raise RuleError(
-            f"rule {name!r}: its docstring must state the equation between double backquotes: ``left == right``"
+            f"rule {name!r}: its docstring must state the equation between double backquotes: ``left == right``{dropped}"
         )
     stated = " ".join(equation.group(1).split())
     return name, {"family": family or family_of(function.__module__), "equation": stated, "doc": doc}
@@ -134,7 +136,9 @@ def _check_pattern(pattern: Term, name: str) -> None:
 
 
 def register(made: R) -> R:
-    """Adds a rule to the registry. Raises `RuleError` for a second rule of that name."""
+    """Adds a rule to the registry. Raises `RuleError` for a second rule of that name, and for one that options cannot name."""
+    if not made.name.isidentifier():
+        raise RuleError(f"rule {made.name!r}: a name is a word of letters, digits and underscores")
     if made.name in _REGISTRY:
         raise RuleError(f"rule {made.name!r} is registered twice")
     _REGISTRY[made.name] = made

@@ -48,8 +48,11 @@ def check_operator(key: str) -> None:
                 results = made.evaluate(NO_ATTRIBUTES, operands)
         except ShapeError:  # it takes other operands
             continue
-        except (ModelError, RecursionError) as error:  # not for the operands
+        except (ModelError, RecursionError, NameError) as error:  # not for the operands
             failure = error
+            continue
+        except AttributeError as error:  # so, if it is one of ours
+            failure = error if isinstance(error.obj, GraphBuilder | Application) else failure
             continue
         except Exception:  # so, too, if less clearly
             continue

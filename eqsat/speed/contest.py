@@ -52,8 +52,8 @@ class Protocol:
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
         for name, found in asdict(self).items():
-            if found < 1:
-                raise OptionError(f"{name} is {found}; it must be at least 1")
+            if not isinstance(found, int) or found < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  # a user's
+                raise OptionError(f"{name} is {found!r}; it must be a whole number from 1 on")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.order import reached
 from eqsat.ir.parts import subgraph
 from eqsat.ir.types import Type
 from eqsat.verification.values import data_dependent
@@ -86,11 +87,11 @@ class CounterpartFinder:
         read = {v for value in wanted for v in self.graph.nodes[self._producer[value]].inputs if v}
         way = self._sources(read, boundary, first) - boundary
         found: set[int] = set()
-        reached = set(boundary)
+        known = set(boundary)
         for i in sorted({self._producer[v] for v in (*way, *wanted) if v in self._producer}):
-            if not reached.isdisjoint(self.graph.nodes[i].inputs):
+            if not known.isdisjoint(self.graph.nodes[i].inputs):
                 found.add(i)
-                reached.update(v for v in self.graph.nodes[i].outputs if v)
+                known.update(v for v in self.graph.nodes[i].outputs if v)
         return found, [v for v in wanted if self._producer[v] not in found]
 
     def _constant_nodes(self, values: Iterable[str], boundary: Set[str]) -> set[int]:
@@ -115,12 +116,9 @@ class CounterpartFinder:
 
     def _sources(self, values: Iterable[str], known: Set[str], first: int = 0) -> set[str]:
         """``values`` and what they are computed from, back to values in ``known`` and to those from before node ``first``."""
-        found: set[str] = set()
-        stack = list(values)
-        while stack:
-            value = stack.pop()
-            if value not in found:
-                found.add(value)
-                if value not in known and self._producer.get(value, -1) >= first:
-                    stack.extend(v for v in self.graph.nodes[self._producer[value]].inputs if v)
-        return found
+
+        def operands(value: str) -> Iterable[str]:
+            far = value in known or self._producer.get(value, -1) < first
+            return () if far else filter(None, self.graph.nodes[self._producer[value]].inputs)
+
+        return reached(values, operands)

@@ -7,7 +7,6 @@ from typing import Any, Unpack
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
-from eqsat.egraph.group_view import view_of
 from eqsat.egraph.nearest import Miss, NearestMiss
 from eqsat.egraph.unfused import Recorder, attempts
 from eqsat.errors import OptionError
@@ -184,7 +183,7 @@ def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Mi
     """Whether a group rule offers a merge for the e-class of ``handle`` in the saturated e-graph; if not, what is known: the
     condition that failed, of matches whose value it is or that it has a part in."""
     cls = egraph.find(handle)
-    recorder = Recorder(view_of(egraph))
+    recorder = Recorder(egraph)
     place = places.describe(cls)
     if rule.find is None:
         return _built_at(rule, egraph, places, cls, recorder)

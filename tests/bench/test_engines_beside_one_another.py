@@ -119,6 +119,8 @@ def test_unknown_engines_and_precisions_are_one_clear_error(model: Path) -> None
         eqsat.bench(model, engines="opnvino")
     with pytest.raises(OptionError, match=r"'bf61' does not exist; did you mean 'bf16'"):
         eqsat.bench(model, precision="bf61")
+    with pytest.raises(OptionError, match="runs is '3'; it must be a whole number from 1 on"):
+        eqsat.bench(model, runs="3")  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="time one model"):
         eqsat.bench(model, model, engines="all")
 

@@ -197,6 +197,7 @@ def test_operators_of_other_domains_run_where_programs_may_use_them() -> None:
         ("x[0] == x", "only an operator has outputs"),
         ("Relu(x) == x[0]", "only an operator has outputs"),
         ("about() * x == x", "about takes one number"),
+        ("Relu(x, y) == Relu(x)", "Relu is given 2 operands; it takes 1"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, message: str) -> None:
@@ -207,6 +208,16 @@ def test_what_cannot_be_read_is_said(text: str, message: str) -> None:
 def test_condition_that_cannot_be_read() -> None:
     with pytest.raises(RuleError, match="'z' does not occur on the left side"):
         stated("Relu(x) == x", "z.low > 0")
+
+
+def test_a_fact_that_values_do_not_have_is_named_beside_the_nearest() -> None:
+    with pytest.raises(RuleError, match=r"'x\.lwo > 0': a matched value has no 'lwo'; did you mean 'low'"):
+        eqsat.equation("relu_of_positive", "Relu(x) == x", "x.lwo > 0")
+
+
+def test_the_name_of_a_rule_is_one_that_options_can_give() -> None:
+    with pytest.raises(RuleError, match="'relu, twice': a name is a word"):
+        eqsat.equation("relu, twice", "Relu(Relu(x)) == Relu(x)")
 
 
 def test_equations_of_users_are_checked_with_their_reverse() -> None:

@@ -75,6 +75,9 @@ def test_shape_errors_name_operator_and_shapes() -> None:
     ("build", "said"),
     [
         (lambda b: b.op("Rleu", "x"), "'Rleu' is no operator of ONNX; did you mean 'Relu'?"),
+        (lambda b: b.op("Relu", "x", "x"), "Relu is given 2 operands; it takes 1"),
+        (lambda b: b.op("Clip"), "Clip is given 0 operands; it takes 1 to 3"),
+        (lambda b: b.op("Concat", axis=0), "Concat is given 0 operands; it takes 1 or more"),
         (lambda b: b.op("Softmax", "x", axs=1), "Softmax has no attribute 'axs'; did you mean 'axis'?"),
         (lambda b: b.op("Relu", "z"), "'z' is no value of the graph"),
         (lambda b: b.op("Add", "x", 1.0), "1.0 is no value of the graph; make it one with constant()"),

@@ -255,6 +255,8 @@ def square(attributes, inputs):
         ),
         ("lambda b, a, i: [b.op('Rleu', *i)], ELEMENTWISE", "'Rleu' is no operator of ONNX; did you mean 'Relu'?"),
         ("lambda b, a, i: [b.op('mine::Thrice', *i)], ELEMENTWISE", "its definition fails: maximum recursion depth"),
+        ("lambda b, a, i: [b.opp('Relu', *i)], ELEMENTWISE", "its definition fails: 'GraphBuilder' object has no attr"),
+        ("lambda b, a, i: [b.op('Relu', *I)], ELEMENTWISE", "its definition fails: name 'I' is not defined"),
         ("lambda b, x: [b.op('Relu', x)], ELEMENTWISE", "takes (b, x); expected (builder, attributes, inputs)"),
         ("lambda b, a, i: [b.op('MatMul', *i)], Kind.ANCHOR", ""),
         ("cube, 'elementwise'", "kind is 'elementwise'; expected one of eqsat.ir.operator.Kind"),

@@ -48,9 +48,9 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     inconsistent, `ShapeError` where shapes contradict each other, `OptionError` for ``dims`` the model does not have.
     """
     model, folders, label = read_source(source)
-    dims = dict(dims or {})
     name_dims(model)
-    check_dims(dims, model.graph)
+    check_dims(dims or {}, model.graph)
+    dims = dict(dims or {})
     try:
         files = ExternalFiles(folders)
         _embed_what_is_kept(model, files)

@@ -82,6 +82,8 @@ def check_dims(dims: Mapping[str, Dim], graph: Any) -> None:
     """Raises `OptionError` unless ``dims`` gives symbols that ``graph`` has extents of at least 1, or another name."""
     if not dims:
         return
+    if not isinstance(dims, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # a user's
+        raise OptionError(f"dims is {dims!r}; expected a mapping by name")
     known = symbols_of([*graph.input, *graph.output, *graph.value_info])
     shown = symbols_of(graph.input) or known
     for name, extent in dims.items():
