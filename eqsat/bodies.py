@@ -28,7 +28,8 @@ class Bodies:
     ``changed``: by the bytes of a new body, the weakest class and the names of the rules that made it. ``kept``: why bodies
     stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number; ``not_run``: why some
     could not be. ``left_out``: what they were wrong with (`eqsat.suspects`). ``handed``: constants made in bodies that the graph
-    around them is to have, by name. ``alike``: of how many constants that others read, too, they may only make what all make.
+    around them is to have, by name. ``withheld``: operators that rules made in them, of a newer opset than the file may have, with
+    that opset. ``alike``: of how many constants that others read, too, they may only make what all make.
     """
 
     count: int = 0
@@ -45,6 +46,7 @@ class Bodies:
     not_run: Counter[str] = field(default_factory=Counter[str])
     left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     handed: dict[str, Constant] = field(default_factory=dict[str, Constant])
+    withheld: dict[str, int] = field(default_factory=dict[str, int])
     alike: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,6 +76,7 @@ class Bodies:
         self.enodes += report.enodes + inner.get("enodes", 0)
         self.verdicts.update(inner.get("verdicts", {}))
         self.left_out += report.left_out
+        self.withheld |= report.withheld
         self.kept.update(inner.get("kept", {}))
         self.not_run.update(inner.get("not_run", {}))
         self.alike += inner.get("alike", 0)

@@ -146,6 +146,7 @@ def _optimized(
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.left_out += bodies.left_out
+    result.report.withheld = dict(sorted((bodies.withheld | result.report.withheld).items()))
     result.report.memory_budget, result.report.sizes = memory, priced
     result.report.rehearsal = rehearsal.to_dict()
     if rehearsal.work:

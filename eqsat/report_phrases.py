@@ -53,7 +53,7 @@ def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
     )
     if data["verdicts"]:
         text += "; verified by themselves: " + ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items())
-    if data["alike"]:
+    if data.get("alike"):
         text += (
             f"; of {data['alike']} weights that others read, too, they make the same or nothing, as the file would grow"
         )

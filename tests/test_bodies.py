@@ -635,3 +635,23 @@ def test_why_a_body_was_not_verified_by_itself_is_reported() -> None:
     (reason,) = report.bodies["not_run"]
     assert reason.startswith("input 's' is a sequence of float32: random values need")
     assert f"1 compared only where the model runs it: {reason}" in report.details()
+
+
+def test_what_bodies_may_not_have_because_of_their_opset_is_said() -> None:
+    def branch(name: str, factor: float) -> onnx.GraphProto:
+        nodes = [
+            node("MatMul", ["q", "k"], ["scores"]),
+            node("Mul", ["scores", "factor"], ["scaled"]),
+            node("Softmax", ["scaled"], ["weights"], axis=-1),
+            node("MatMul", ["weights", "v"], [name]),
+        ]
+        return helper.make_graph(nodes, name, [], [value(name)], constants(factor=np.float32(factor)))
+
+    branches = {"then_branch": branch("hot", 0.25), "else_branch": branch("cold", 0.5)}
+    heads = [value("q", shape=(1, 4, 64, 16)), value("k", shape=(1, 4, 16, 64)), value("v", shape=(1, 4, 64, 16))]
+    source = model([node("If", ["flag"], ["y"], **branches)], [value("flag", BOOL, ()), *heads])
+    report = eqsat.optimize(source, form="flat").report
+    assert report.withheld == {"Attention": 23}
+    newer = eqsat.optimize(source, form="flat", opset=23).report
+    assert not newer.withheld
+    assert newer.bodies["operators_after"] < report.bodies["operators_after"]

@@ -123,6 +123,13 @@ _SMALL = [
 ]  # fmt: skip
 """As at the end of a small network, and around what weighs its channels."""
 
+_SMALL_BY_CHANNEL = [
+    *(_conv(c, s, c, 3, 1, c) for c, s in ((32, 32), (96, 16), (192, 8), (384, 4), (960, 2))),
+    *(_conv(c, s, c, 3, 2, c) for c, s in ((96, 32), (144, 16), (192, 8), (576, 4))),
+    *(_conv(c, s, c, 5, 2, c) for c, s in ((72, 16), (240, 8), (672, 4))),
+]
+"""Windows of bytes for each channel in networks for small images: ConvInteger takes ten times as long as QLinearConv."""
+
 
 _OF_SMALL_IMAGES = [
     *(
@@ -174,7 +181,7 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     convs = [s for s in _QUANTIZED if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7]
     yield Kernels(
         "QLinearConv",
-        [*convs, *([] if slow else [*_OF_PICTURES, *_SMALL])],
+        [*convs, *([] if slow else [*_OF_PICTURES, *_SMALL, *_SMALL_BY_CHANNEL])],
         lambda batch, c, size, f, kernel, stride, group: [
             _image(a, batch, c, size), *scale(a), weight(b, f, c // group, kernel, kernel), *channel_scales(b, f),
             *scale(a), filled("int32", 5, f),
@@ -183,7 +190,7 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
     )  # fmt: skip
     yield Kernels(
         "ConvInteger",
-        [*convs[::4], *([] if slow else _SMALL)],
+        [*convs[::4], *([] if slow else [*_SMALL, *_SMALL_BY_CHANNEL])],
         lambda batch, c, size, f, kernel, stride, group: [
             _image(a, batch, c, size), weight(b, f, c // group, kernel, kernel), scale(a)[1], value(b, 0),
         ],

@@ -409,6 +409,23 @@ def test_convolutions_by_strips_that_cross_stay_apart() -> None:
     assert sum(n for op, n in report.operators_after.items() if op.endswith("Conv")) == 2
 
 
+@pytest.mark.parametrize(("channels", "side", "stride"), [(192, 8, 1), (384, 4, 1), (192, 8, 2), (576, 4, 2)])
+def test_windows_of_bytes_for_each_channel_stay_requantised_on_small_images(
+    channels: int, side: int, stride: int
+) -> None:
+    """ConvInteger takes ten times as long as QLinearConv there. A MobileNetV2 between pairs of quantisation had two."""
+    b = GraphBuilder()
+    scale, half = b.constant(np.float32(0.05)), b.constant(np.uint8(128))
+    x = b.op("DequantizeLinear", b.input("x", "uint8", (1, channels, side, side)), scale, half)
+    filters = np.random.default_rng(0).integers(-127, 128, (channels, 1, 3, 3)).astype(np.int8)
+    scales = b.constant(np.linspace(0.01, 0.02, channels, dtype=np.float32))
+    points = b.constant(np.zeros(channels, np.int8))
+    weights = b.op("DequantizeLinear", b.constant(filters), scales, points, axis=0)
+    y = b.op("Conv", x, weights, group=channels, strides=(stride, stride), pads=(1, 1, 1, 1))
+    graph = b.finish({"y": b.op("QuantizeLinear", y, scale, half)})
+    assert eqsat.optimize(graph, verify=False).report.operators_after == {"QLinearConv": 1}
+
+
 def test_convolutions_of_bytes_of_a_picture_are_a_family() -> None:
     def variant(channels: int) -> str:
         number, zero = tensor_type("float32", ()), tensor_type("uint8", ())
