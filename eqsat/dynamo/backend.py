@@ -25,7 +25,7 @@ from eqsat.dynamo.captured import (
 from eqsat.dynamo.pieces import Pieces, count_apart, cut
 from eqsat.dynamo.program import Settings, compile_captured
 from eqsat.dynamo.weights import Weights, watched
-from eqsat.errors import EqsatError, OptionError
+from eqsat.errors import EqsatError, ModelError, OptionError
 
 Run = Callable[..., Any]
 
@@ -220,7 +220,13 @@ class _Runner:
         if last is None or sizes != last.sizes or not last.weights.are(weights):  # most calls are like the last one
             program = self._programs.get(self._key(inputs)) or self._late(inputs)
             last = self._last = _Call(self._watched(inputs), self._sizes(inputs), program)
-        return last.program(*inputs)
+        try:
+            return last.program(*inputs)
+        except ModelError as error:  # of kernels, at the sizes or values of this call
+            if self._captured.written:  # perhaps they have written to its inputs
+                raise
+            _warn_of_fallback(self._captured.module, error)
+            return self._captured.in_pytorch(*inputs)
 
     def compile(self, inputs: Sequence[Any]) -> Run:
         """The program for these inputs. Raises what `compile_captured` does."""

@@ -961,6 +961,29 @@ def test_a_graph_is_cut_at_what_has_to_run_in_pytorch(compilations: list[bool]) 
     assert len(compilations) == 6
 
 
+def test_a_graph_is_cut_at_what_onnx_does_not_take_the_type_of(compilations: list[bool]) -> None:
+    def function(x: Any) -> Any:
+        y = torch.tanh(torch.exp(x.float()) * 2 + x)
+        return torch.where(torch.isnan(x), y, torch.sigmoid(y * y) - torch.exp(y))
+
+    x = torch.arange(6).reshape(2, 3)
+    with pytest.warns(FallbackWarning, match="1 run in PyTorch as they are, 2 pieces .* IsNaN .* is of type int64"):
+        _same(_compiled(function)(x), function(x))
+    assert compilations
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_kernels_that_fail_at_the_sizes_of_a_call_fall_back(dynamic: bool | None) -> None:
+    def function(x: Any) -> Any:
+        return torch.nn.functional.pad(x, (-4, 5), mode="replicate") * 2
+
+    x = torch.randn(1, 2, 4)
+    expected = torch.full((1, 2, 5), 2.0) * x[..., -1:]
+    compiled = torch.compile(function, backend=eqsat, options={"verify": False}, dynamic=dynamic)
+    with pytest.warns(FallbackWarning, match="runs in PyTorch as it is: .*ONNX Runtime"):
+        _same(compiled(x), expected)
+
+
 def test_what_is_taken_out_of_a_tensor_is_behind_the_places_that_it_is_taken_from() -> None:
     def function(x: Any) -> Any:
         y = torch.tanh(torch.exp(x) * 2 + x)
