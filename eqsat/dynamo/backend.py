@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ MOST_WEIGHTS = 64
 """Sets of weights that a graph is compiled for: modules of the same code share one."""
 
 MOST_CHANGES = 4
-"""Times that a graph is compiled again because its weights were written to."""
+"""Times that a graph is compiled again because weights of one module were written to."""
 
 
 SECONDS_OF_TRIAL, LEAST_RUNS = 0.5, 3
@@ -207,7 +208,7 @@ class _Runner:
         self._symbolic = any(captured.symbols) and settings.runtime_on(captured.device) != "inductor"
         self._programs: dict[tuple[Any, ...], Run] = {}
         self._weights: dict[tuple[int, ...], Weights] = {}  # while they live, so that their ids are theirs
-        self._changes = 0
+        self._changes = Counter[tuple[int, ...]]()
         self._ended: set[tuple[int, ...]] = set()
         self._last: _Call | None = None
 
@@ -291,6 +292,7 @@ class _Runner:
         """One of these weights is gone: so is what was made for them."""
         self._weights.pop(owners, None)
         self._ended.discard(owners)
+        self._changes.pop(owners, None)
         for key in [*self._programs]:
             if key[0] == owners:
                 self._programs.pop(key, None)
@@ -323,9 +325,9 @@ class _Runner:
             if len(self._weights) == MOST_WEIGHTS:
                 reason = f"it was compiled for {MOST_WEIGHTS} sets of weights already"
         elif self._weights[owners].state != state:
-            self._changes += 1
-            if self._changes > MOST_CHANGES:
-                reason = f"its weights were written to {self._changes} times"
+            self._changes[owners] += 1
+            if self._changes[owners] > MOST_CHANGES:
+                reason = f"its weights were written to {self._changes[owners]} times"
             else:
                 self._programs = {key: run for key, run in self._programs.items() if key[0] != owners}
                 warnings.warn("eqsat: the weights of a graph have changed; it is optimised again", stacklevel=4)

@@ -1268,6 +1268,31 @@ def test_weights_that_are_written_to_behind_their_versions_count_too(dtype: Any)
         _same(compiled(x), (x * weight).abs().float())
 
 
+def test_modules_of_the_same_code_may_change_as_often_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import backend
+
+    monkeypatch.setattr(backend, "MOST_CHANGES", 1)
+    with torch.inference_mode(False):
+        models = [torch.nn.Linear(3, 3) for _ in range(3)]
+    compiled = [*map(_compiled, models)]
+    x = torch.randn(2, 3)
+    for _ in range(2):
+        for model, run in zip(models, compiled, strict=True):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FallbackWarning)
+                _same(run(x), model(x))
+            model.weight.data.add_(1)
+
+
+def test_functions_that_are_mapped_over_a_batch_are_compiled(compilations: list[bool]) -> None:
+    def function(x: Any) -> Any:
+        return torch.vmap(lambda row: torch.nn.functional.layer_norm(row @ weights, (8,)).exp())(x)
+
+    weights, x = torch.randn(8, 8), torch.randn(2, 5, 8)
+    _same(_compiled(function)(x), function(x))
+    assert compilations
+
+
 def test_modules_of_the_same_code_keep_their_own_weights() -> None:
     with torch.inference_mode(False), torch.no_grad():
         models = [torch.nn.Linear(8, 8).eval() for _ in range(3)]
