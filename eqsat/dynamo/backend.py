@@ -21,8 +21,10 @@ from eqsat.dynamo.captured import (
     UnsupportedError,
     read_captured,
     refuse_training,
+    tensors_depend_on,
     with_tensors_as_inputs,
 )
+from eqsat.dynamo.extents import as_extent, with_counts_as_extents
 from eqsat.dynamo.pieces import Pieces, count_apart, cut
 from eqsat.dynamo.program import Settings, compile_captured
 from eqsat.dynamo.weights import Weights, watched
@@ -67,8 +69,11 @@ def eqsat(
     """
     settings = Settings.of(options or {}, mode)
     graph, held = with_tensors_as_inputs(module)
-    inputs = (*examples, *held)
+    inputs = [*examples, *held]
     try:
+        graph, counts = with_counts_as_extents(graph, inputs, tensors_depend_on)
+        for i in counts:
+            inputs[i] = as_extent(inputs[i].node.hint)
         refuse_training(graph, inputs)
         runner = _compiled(graph, inputs, len(held), settings)
     except OptionError:
@@ -78,7 +83,16 @@ def eqsat(
         inductor = settings.runtime_on(device) == "inductor"
         _warn_of_fallback(module, error, "Inductor" if inductor else "PyTorch")
         return _in_inductor(module, examples) if inductor else module.forward
-    return runner if not held else lambda *given: runner(*given, *held)
+    if not held and not counts:
+        return runner
+
+    def run(*given: Any) -> Any:
+        known = [*given, *held]
+        for i in counts:
+            known[i] = as_extent(known[i])
+        return runner(*known)
+
+    return run
 
 
 def _compiled(graph: fx.GraphModule, inputs: Sequence[Any], held: int, settings: Settings) -> Run:

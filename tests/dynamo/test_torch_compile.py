@@ -580,6 +580,32 @@ def test_a_buffer_that_changes_alone_is_an_input_from_then_on(compilations: list
             _same(compiled(x), model(x))
 
 
+class Counting:
+    """Places of a cache that counts them itself, as those of sliding windows do."""
+
+    def __init__(self) -> None:
+        self.count = 3
+
+    def __call__(self, x: Any) -> tuple[Any, int]:
+        places = torch.arange(self.count, self.count + x.shape[1])
+        self.count += x.shape[1]
+        return (x * places[:, None]).softmax(-1), self.count
+
+
+def test_one_program_serves_all_values_of_a_count(compilations: list[bool]) -> None:
+    cache, other = Counting(), Counting()
+    compiled = _compiled(cache.__call__)
+    for _ in range(backend.MOST_SIZES + 3):
+        x = torch.randn(2, 1, 4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FallbackWarning)
+            found = compiled(x)
+        expected = other(x)
+        _same(found[0], expected[0])
+        assert found[1] == expected[1]
+    assert compilations == [False, True]
+
+
 def test_an_integer_that_no_tensor_depends_on_takes_no_program_of_its_own(compilations: list[bool]) -> None:
     compiled, x = _compiled(lambda x, count: (x * 2, count + 1)), torch.randn(2, 4)
     for count in range(backend.MOST_SIZES + 4):
