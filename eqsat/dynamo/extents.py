@@ -28,7 +28,7 @@ def with_counts_as_extents(
         for i, (node, example) in enumerate(zip(placeholders, examples, strict=True))
         if isinstance(example, SymInt) and depended_on(node) and _counts(node, known)
     )
-    fake: Any = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), None)  # type: ignore[attr-defined]
+    fake: Any = next((getattr(t, "fake_mode", None) for t in tensors), None)
     if not found or fake is None or any(t.device.type != "cpu" for t in tensors):
         return module, ()
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -50,7 +50,8 @@ def _counts(placeholder: fx.Node, known: Container[Any]) -> bool:
     value = placeholder.meta.get("example_value")
     if not isinstance(value, SymInt) or not value.node.expr.is_Symbol or value.node.expr in known:
         return False
-    return value.node.hint > 1 and bool(value > 1)
+    large: Any = value > 1
+    return value.node.hint > 1 and bool(large)
 
 
 def as_extent(count: Any) -> Tensor:
