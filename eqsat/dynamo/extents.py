@@ -47,11 +47,10 @@ def with_counts_as_extents(
 def _counts(placeholder: fx.Node, known: Container[Any]) -> bool:
     """Whether an integer is a symbol, no extent of a tensor that comes in, and large enough for one that may vary, which becomes
     one of Dynamo's guards: torch exports extents of 0 and 1 as numbers."""
-    value = placeholder.meta.get("example_value")
+    value: Any = placeholder.meta.get("example_value")
     if not isinstance(value, SymInt) or not value.node.expr.is_Symbol or value.node.expr in known:
         return False
-    large: Any = value > 1
-    return value.node.hint > 1 and bool(large)
+    return value.node.hint > 1 and value.__gt__(1).__bool__()
 
 
 def as_extent(count: Any) -> Tensor:
