@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,12 +21,14 @@ from eqsat.dynamo.captured import (
     UnsupportedError,
     read_captured,
     refuse_training,
+    tensors_depend_on,
     with_tensors_as_inputs,
 )
+from eqsat.dynamo.extents import as_extent, with_counts_as_extents
 from eqsat.dynamo.pieces import Pieces, count_apart, cut
 from eqsat.dynamo.program import Settings, compile_captured
 from eqsat.dynamo.weights import Weights, watched
-from eqsat.errors import EqsatError, OptionError
+from eqsat.errors import EqsatError, ModelError, OptionError
 
 Run = Callable[..., Any]
 
@@ -36,7 +39,7 @@ MOST_WEIGHTS = 64
 """Sets of weights that a graph is compiled for: modules of the same code share one."""
 
 MOST_CHANGES = 4
-"""Times that a graph is compiled again because its weights were written to."""
+"""Times that a graph is compiled again because weights of one module were written to."""
 
 
 SECONDS_OF_TRIAL, LEAST_RUNS = 0.5, 3
@@ -66,8 +69,11 @@ def eqsat(
     """
     settings = Settings.of(options or {}, mode)
     graph, held = with_tensors_as_inputs(module)
-    inputs = (*examples, *held)
+    inputs = [*examples, *held]
     try:
+        graph, counts = with_counts_as_extents(graph, inputs, tensors_depend_on)
+        for i in counts:
+            inputs[i] = as_extent(inputs[i].node.hint)
         refuse_training(graph, inputs)
         runner = _compiled(graph, inputs, len(held), settings)
     except OptionError:
@@ -77,7 +83,16 @@ def eqsat(
         inductor = settings.runtime_on(device) == "inductor"
         _warn_of_fallback(module, error, "Inductor" if inductor else "PyTorch")
         return _in_inductor(module, examples) if inductor else module.forward
-    return runner if not held else lambda *given: runner(*given, *held)
+    if not held and not counts:
+        return runner
+
+    def run(*given: Any) -> Any:
+        known = [*given, *held]
+        for i in counts:
+            known[i] = as_extent(known[i])
+        return runner(*known)
+
+    return run
 
 
 def _compiled(graph: fx.GraphModule, inputs: Sequence[Any], held: int, settings: Settings) -> Run:
@@ -207,7 +222,7 @@ class _Runner:
         self._symbolic = any(captured.symbols) and settings.runtime_on(captured.device) != "inductor"
         self._programs: dict[tuple[Any, ...], Run] = {}
         self._weights: dict[tuple[int, ...], Weights] = {}  # while they live, so that their ids are theirs
-        self._changes = 0
+        self._changes = Counter[tuple[int, ...]]()
         self._ended: set[tuple[int, ...]] = set()
         self._last: _Call | None = None
 
@@ -220,7 +235,13 @@ class _Runner:
         if last is None or sizes != last.sizes or not last.weights.are(weights):  # most calls are like the last one
             program = self._programs.get(self._key(inputs)) or self._late(inputs)
             last = self._last = _Call(self._watched(inputs), self._sizes(inputs), program)
-        return last.program(*inputs)
+        try:
+            return last.program(*inputs)
+        except ModelError as error:  # of kernels, at the sizes or values of this call
+            if self._captured.written:  # perhaps they have written to its inputs
+                raise
+            _warn_of_fallback(self._captured.module, error)
+            return self._captured.in_pytorch(*inputs)
 
     def compile(self, inputs: Sequence[Any]) -> Run:
         """The program for these inputs. Raises what `compile_captured` does."""
@@ -285,6 +306,7 @@ class _Runner:
         """One of these weights is gone: so is what was made for them."""
         self._weights.pop(owners, None)
         self._ended.discard(owners)
+        self._changes.pop(owners, None)
         for key in [*self._programs]:
             if key[0] == owners:
                 self._programs.pop(key, None)
@@ -317,9 +339,9 @@ class _Runner:
             if len(self._weights) == MOST_WEIGHTS:
                 reason = f"it was compiled for {MOST_WEIGHTS} sets of weights already"
         elif self._weights[owners].state != state:
-            self._changes += 1
-            if self._changes > MOST_CHANGES:
-                reason = f"its weights were written to {self._changes} times"
+            self._changes[owners] += 1
+            if self._changes[owners] > MOST_CHANGES:
+                reason = f"its weights were written to {self._changes[owners]} times"
             else:
                 self._programs = {key: run for key, run in self._programs.items() if key[0] != owners}
                 warnings.warn("eqsat: the weights of a graph have changed; it is optimised again", stacklevel=4)

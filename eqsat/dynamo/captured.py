@@ -266,7 +266,7 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
         tuple(tensors),
         sizes,
         loose,
-        tuple(i for i in loose if _tensors_depend_on(placeholders[i])),
+        tuple(i for i in loose if tensors_depend_on(placeholders[i])),
         symbols,
         outputs,
         computed,
@@ -361,12 +361,12 @@ def _without_data(placeholder: fx.Node, example: Any) -> Any:
     return empty(example)
 
 
-def _tensors_depend_on(number: fx.Node) -> bool:
+def tensors_depend_on(number: fx.Node) -> bool:
     """Whether an integer is more than counted on: as the length of a cache that is no tensor."""
     for user in number.users:
         if user.op != "output":
             counted = isinstance(user.meta.get("example_value"), int | SymInt)
-            if not counted or _tensors_depend_on(user):
+            if not counted or tensors_depend_on(user):
                 return True
     return False
 

@@ -1,10 +1,10 @@
 """Extents of a captured graph that are symbols: what Dynamo knows of them, and what an export takes for granted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import SymInt, Tensor
+from torch import SymInt, Tensor, fx
 from torch.export import ExportedProgram
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy import interp, reference
@@ -13,6 +13,49 @@ from eqsat.errors import ModelError
 
 Symbols = Sequence[Mapping[int, SymInt]]
 """For each tensor that comes in its symbolic extents by axis."""
+
+
+def with_counts_as_extents(
+    module: fx.GraphModule, examples: Sequence[Any], depended_on: Callable[[fx.Node], bool]
+) -> tuple[fx.GraphModule, tuple[int, ...]]:
+    """The graph with integers that tensors depend on, as the places that a cache has counted, as extents of tensors without
+    elements (see `as_extent`), and the numbers of these inputs: one program serves all their values, as it does all sizes."""
+    placeholders = module.graph.find_nodes(op="placeholder")
+    tensors = [v for n in placeholders if isinstance(v := n.meta.get("example_value"), Tensor)]
+    known = {e.node.expr for t in tensors for e in t.shape if isinstance(e, SymInt)}
+    found = tuple(
+        i
+        for i, (node, example) in enumerate(zip(placeholders, examples, strict=True))
+        if isinstance(example, SymInt) and depended_on(node) and _counts(node, known)
+    )
+    fake: Any = next((getattr(t, "fake_mode", None) for t in tensors), None)
+    if not found or fake is None or any(t.device.type != "cpu" for t in tensors):
+        return module, ()
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for i, node in enumerate(placeholders):
+        copies[node] = graph.node_copy(node)
+        if i in found:
+            with fake:
+                copies[node].meta["example_value"] = as_extent(node.meta["example_value"])
+    for node in (placeholders[i] for i in found):
+        copies[node] = graph.call_method("size", (copies[node], 0))
+        copies[node].meta = dict(node.meta)
+    graph.output(graph.graph_copy(module.graph, copies))
+    return fx.GraphModule(module, graph), found
+
+
+def _counts(placeholder: fx.Node, known: Container[Any]) -> bool:
+    """Whether an integer is a symbol, no extent of a tensor that comes in, and large enough for one that may vary, which becomes
+    one of Dynamo's guards: torch exports extents of 0 and 1 as numbers."""
+    value: Any = placeholder.meta.get("example_value")
+    if not isinstance(value, SymInt) or not value.node.expr.is_Symbol or value.node.expr in known:
+        return False
+    return value.node.hint > 1 and value.__gt__(1).__bool__()
+
+
+def as_extent(count: Any) -> Tensor:
+    """A tensor without elements that tells a number by its extent."""
+    return torch.empty((count, 0))
 
 
 def tell_of_extents(symbols: Symbols, tensors: Sequence[Tensor]) -> None:

@@ -45,7 +45,14 @@ def _source(node: fx.Node) -> fx.Node:
 
 
 def _storage(node: fx.Node) -> int:
-    return node.meta["example_value"].untyped_storage()._cdata
+    return _place(node.meta["example_value"])
+
+
+def _place(value: Tensor) -> int:
+    """The storage of a tensor, or of what one of a function by `torch.vmap` is a slice of."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value.untyped_storage()._cdata
 
 
 def views_among(values: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
@@ -75,7 +82,7 @@ def is_same(node: Any, owner: fx.Node) -> bool:
     a, b = (n.meta.get("example_value") if isinstance(n, fx.Node) else None for n in (node, owner))
     if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dtype is not b.dtype:
         return False
-    places = [(x.untyped_storage()._cdata, x.storage_offset(), x.shape, x.stride()) for x in (a, b)]
+    places = [(_place(x), x.storage_offset(), x.shape, x.stride()) for x in (a, b)]
     return places[0] == places[1]
 
 
@@ -98,7 +105,7 @@ def viewed_by(node: fx.Node, place: int | None = None) -> fx.Node | None:
 
 def places_of(node: fx.Node) -> set[int]:
     """The storages of a value, which may be several tensors."""
-    return {x.untyped_storage()._cdata for x in tree_leaves(node.meta.get("example_value")) if isinstance(x, Tensor)}
+    return {_place(x) for x in tree_leaves(node.meta.get("example_value")) if isinstance(x, Tensor)}
 
 
 def _writes(node: fx.Node) -> bool:

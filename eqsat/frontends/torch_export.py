@@ -74,6 +74,7 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     from onnxscript.optimizer import fold_constants  # pyright: ignore[reportUnknownVariableType]
 
     from eqsat.frontends.torch_operators import translation_table
+    from eqsat.frontends.torch_types import widen
 
     types = {str(getattr(v, "dtype", "")) for v in values}
     half = not types.isdisjoint({"torch.bfloat16", "torch.float16"})
@@ -85,7 +86,17 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
         fold_constants(program.model, onnx_shape_inference=True)
     else:
         program.optimize()
+    for node, reason in widen(program.model):
+        _refuse_type(program, node, reason)
     return program
+
+
+def _refuse_type(program: Any, node: Any, reason: str) -> None:
+    """Raises `OperatorError` for what ONNX does not take the element types of."""
+    made_of = node.metadata_props.get("pkg.torch.onnx.fx_node", "").partition(" ")[0].removeprefix("%")
+    named = {n.name: n for n in program.exported_program.graph.nodes}
+    if made_of in named:
+        raise OperatorError(f"model: {node.op_type} {node.name!r}: {reason}", named[made_of])
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:

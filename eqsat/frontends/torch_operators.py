@@ -8,13 +8,15 @@
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 from onnxscript import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64, script
 from onnxscript import opset18 as op
-from onnxscript.function_libs.torch_lib.ops import core, special
+from onnxscript.function_libs.torch_lib.ops import core, nn, special
+
+from eqsat.frontends.torch_arithmetic import arithmetic_table
 
 Floats = TypeVar("Floats", FLOAT, FLOAT16, BFLOAT16, DOUBLE)
 Ends = TypeVar("Ends", INT32, INT64)
@@ -42,23 +44,6 @@ def multiply_groups(x: Floats, weights: Floats, ends: Ends) -> Floats:
     return op.Concat(found, rest, axis=0)
 
 
-def atan2(y: Any, x: Any) -> Any:
-    """The angle of a point. Zeros have signs, as in torch: its exporter has pi and -pi for each other at ``y = 0`` (2.14)."""
-    zero, pi = op.CastLike(0.0, x), op.CastLike(math.pi, x)
-
-    def below(value: Any) -> Any:
-        return op.Or(op.Less(value, zero), op.Less(op.Reciprocal(value), zero))
-
-    at_zero = op.And(op.Equal(x, zero), op.Equal(y, zero))
-    angle = op.Where(at_zero, y, op.Atan(op.Div(y, x)))
-    return op.Where(below(x), op.Add(angle, op.Where(below(y), op.Neg(pi), pi)), angle)
-
-
-def log_sigmoid(x: Any) -> Any:
-    """Torch exports the logarithm of what is zero far below zero (2.14)."""
-    return op.Neg(op.Softplus(op.Neg(x)))
-
-
 def converting_first(form: Any) -> Callable[..., Any]:
     """An operator that converts its input to a type before it computes. What torch exports converts the result, as of a softmax
     in half precision that was to be one in float32 (2.14)."""
@@ -77,18 +62,170 @@ def converting_first(form: Any) -> Callable[..., Any]:
     return converted
 
 
+def of_all_axes(form: Any) -> Callable[..., Any]:
+    """A reduction whose axes are all unless stated. Torch exports it where they are stated (2.14)."""
+
+    def reduced(x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+        return form(x, op.Constant(value_ints=[*dim] or [*range(len(x.shape))]), keepdim=keepdim)
+
+    return reduced
+
+
+def stable_sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    """Every sort is stable in ONNX (no form of this one in torch 2.14)."""
+    return core.aten_sort(x, dim, descending)
+
+
+def empty_is_nan(form: Any) -> Callable[..., Any]:
+    """A mean: that of no elements is NaN in torch, and zero in ONNX Runtime."""
+
+    @functools.wraps(form)
+    def mean(x: Any, *given: Any, **named: Any) -> Any:
+        found = form(x, *given, **named)
+        return op.Mul(found, op.CastLike(math.nan, found)) if 0 in x.shape else found
+
+    return mean
+
+
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Elements of one. Torch exports the sum of each row, the others times zero, which is NaN of infinities (2.14)."""
+    rank = len(x.shape)
+    last = [dim1 % rank, dim2 % rank]
+    x = op.Transpose(x, perm=[*(i for i in range(rank) if i not in last), *last])
+    height, width = op.Shape(x, start=rank - 2, end=rank - 1), op.Shape(x, start=rank - 1)
+    above, left = op.Constant(value_ints=[max(-offset, 0)]), op.Constant(value_ints=[max(offset, 0)])
+    none = op.Constant(value_ints=[0])
+    count = op.Max(op.Min(op.Sub(height, above), op.Sub(width, left)), none)
+    steps = op.Range(op.Squeeze(none), op.Squeeze(count), op.Constant(value_int=1))
+    places = op.Add(op.Mul(op.Add(steps, above), width), op.Add(steps, left))
+    flat = op.Reshape(x, op.Concat(op.Shape(x, start=0, end=rank - 2), op.Mul(height, width), axis=0))
+    return op.Gather(flat, places, axis=rank - 2)
+
+
+def by_divisor(form: Any, axes: int) -> Callable[..., Any]:
+    """Averages of windows, which torch exports without the number that is to be divided by (2.14): it is their extent, else."""
+    signature = inspect.signature(form.func)
+
+    @functools.wraps(form.func)
+    def averages(*given: Any, **named: Any) -> Any:
+        x, *_ = bound = signature.bind(*given, **named).arguments
+        others = {name: value for name, value in bound.items() if name not in (x, "divisor_override")}
+        divisor = bound.get("divisor_override")
+        if divisor is None:
+            return form(bound[x], **others)
+        if bound.get("ceil_mode"):
+            raise NotImplementedError("averages over windows that jut out, by a divisor of their own")
+        found = form(bound[x], **{**others, "count_include_pad": True})
+        extents = [*bound["kernel_size"]] * (axes if len(bound["kernel_size"]) == 1 else 1)
+        return op.Mul(found, op.CastLike(math.prod(extents) / divisor, found))
+
+    return averages
+
+
+def read_as(found: Any, x: Any, dtype: Any) -> Any:
+    """A value with the shape of another, which forms read."""
+    found.shape, found.dtype = x.shape, dtype
+    return found
+
+
+def in_single(form: Any) -> Callable[..., Any]:
+    """An operator that adds in half precision to what it scatters to, which ONNX Runtime does in single precision alone."""
+    signature = inspect.signature(getattr(form, "func", form))
+
+    @functools.wraps(getattr(form, "func", form))
+    def scattered(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named).arguments
+        x, *others = bound.values()
+        if x.dtype != FLOAT16.dtype or bound.get("accumulate") is False:
+            return form(*given, **named)
+        single = type(x.dtype)(FLOAT.dtype)
+
+        def wide(value: Any) -> Any:
+            half = getattr(value, "dtype", None) == x.dtype
+            return read_as(op.Cast(value, to=FLOAT.dtype), value, single) if half else value
+
+        return op.Cast(form(*map(wide, (x, *others))), to=FLOAT16.dtype)
+
+    return scattered
+
+
+def of_bytes(form: Any) -> Callable[..., Any]:
+    """What interpolates rounds bytes to the nearest in torch, and down as its exporter has it (2.14)."""
+
+    @functools.wraps(form.func)
+    def interpolated(self: Any, *given: Any, **named: Any) -> Any:
+        if not self.dtype.is_integer():
+            return form(self, *given, **named)
+        floats = read_as(op.Cast(self, to=FLOAT.dtype), self, type(self.dtype)(FLOAT.dtype))
+        found = op.Clip(op.Round(form(floats, *given, **named)), 0.0, 255.0)
+        return op.Cast(found, to=self.dtype)
+
+    return interpolated
+
+
+def of_means(form: Any) -> Callable[..., Any]:
+    """Torch exports the mean of what is scattered to a place as the last of it (2.14): it is the sum by the count."""
+
+    @functools.wraps(form.func)
+    def scattered(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
+        if reduce != "mean":
+            return form(self, dim, index, src, reduce, include_self)
+        if not self.dtype.is_floating_point():
+            raise NotImplementedError("a mean of integers that are scattered")
+
+        def ones(x: Any) -> Any:
+            return read_as(op.Expand(op.CastLike(1.0, x), op.Shape(x)), x, x.dtype)
+
+        total = form(self, dim, index, src, "sum", include_self)
+        return op.Div(total, form(ones(self), dim, index, ones(src), "sum", include_self))
+
+    return scattered
+
+
+def places(
+    bounds: Any,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """How many of ``bounds``, which ascend along their last axis, lie before each value, or, ``right``, not behind it (no form in
+    torch 2.14)."""
+    if sorter is not None:
+        bounds = op.GatherElements(bounds, sorter, axis=-1)
+    values, bounds = op.Unsqueeze(values, [-1]), op.Unsqueeze(bounds, [-2])
+    behind = op.Greater(bounds, values) if right or side == "right" else op.GreaterOrEqual(bounds, values)
+    before = op.Cast(op.Not(behind), to=INT32.dtype if out_int32 else INT64.dtype)  # of NaN all
+    return op.ReduceSum(before, [-1], keepdims=False)
+
+
 def translation_table() -> dict[Any, Any]:
     """Operator of torch -> its form. Those of transformers are there once it has registered them."""
     aten = torch.ops.aten
     found: dict[Any, Any] = {
+        **arithmetic_table(),
         aten._int_mm.default: multiply_integers,
-        aten.atan2.default: atan2,
-        aten.log_sigmoid.default: log_sigmoid,
+        aten.diagonal.default: diagonal,
+        aten.diagonal_copy.default: diagonal,
         aten.softmax.int: converting_first(core.aten_softmax),
         aten.log_softmax.int: converting_first(special.aten_special_log_softmax),
         aten.sum.default: converting_first(core.aten_sum),
         aten.sum.dim_IntList: converting_first(core.aten_sum_dim_IntList),
-        aten.mean.dim: converting_first(core.aten_mean_dim),
+        aten.mean.default: empty_is_nan(core.aten_mean),
+        aten.mean.dim: empty_is_nan(converting_first(core.aten_mean_dim)),
+        aten.amax.default: of_all_axes(core.aten_amax),
+        aten.amin.default: of_all_axes(core.aten_amin),
+        aten.avg_pool2d.default: by_divisor(nn.aten_avg_pool2d, 2),
+        aten.avg_pool3d.default: by_divisor(nn.aten_avg_pool3d, 3),
+        aten.upsample_bilinear2d.vec: of_bytes(nn.aten_upsample_bilinear2d_vec),
+        aten.upsample_bicubic2d.vec: of_bytes(nn.aten_upsample_bicubic2d_vec),
+        aten.searchsorted.Tensor: places,
+        aten.sort.stable: stable_sort,
+        aten.index_put.default: in_single(core.aten_index_put),
+        aten.scatter_add.default: in_single(core.aten_scatter_add),
+        aten.scatter_reduce.two: in_single(of_means(core.aten_scatter_reduce)),
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         found[torch.ops.transformers.grouped_mm_fallback.default] = multiply_groups

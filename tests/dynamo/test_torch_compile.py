@@ -580,6 +580,32 @@ def test_a_buffer_that_changes_alone_is_an_input_from_then_on(compilations: list
             _same(compiled(x), model(x))
 
 
+class Counting:
+    """Places of a cache that counts them itself, as those of sliding windows do."""
+
+    def __init__(self) -> None:
+        self.count = 3
+
+    def __call__(self, x: Any) -> tuple[Any, int]:
+        places = torch.arange(self.count, self.count + x.shape[1])
+        self.count += x.shape[1]
+        return (x * places[:, None]).softmax(-1), self.count
+
+
+def test_one_program_serves_all_values_of_a_count(compilations: list[bool]) -> None:
+    cache, other = Counting(), Counting()
+    compiled = _compiled(cache.__call__)
+    for _ in range(backend.MOST_SIZES + 3):
+        x = torch.randn(2, 1, 4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FallbackWarning)
+            found = compiled(x)
+        expected = other(x)
+        _same(found[0], expected[0])
+        assert found[1] == expected[1]
+    assert compilations == [False, True]
+
+
 def test_an_integer_that_no_tensor_depends_on_takes_no_program_of_its_own(compilations: list[bool]) -> None:
     compiled, x = _compiled(lambda x, count: (x * 2, count + 1)), torch.randn(2, 4)
     for count in range(backend.MOST_SIZES + 4):
@@ -961,6 +987,29 @@ def test_a_graph_is_cut_at_what_has_to_run_in_pytorch(compilations: list[bool]) 
     assert len(compilations) == 6
 
 
+def test_a_graph_is_cut_at_what_onnx_does_not_take_the_type_of(compilations: list[bool]) -> None:
+    def function(x: Any) -> Any:
+        y = torch.tanh(torch.exp(x.float()) * 2 + x)
+        return torch.where(torch.isnan(x), y, torch.sigmoid(y * y) - torch.exp(y))
+
+    x = torch.arange(6).reshape(2, 3)
+    with pytest.warns(FallbackWarning, match="1 run in PyTorch as they are, 2 pieces .* IsNaN .* is of type int64"):
+        _same(_compiled(function)(x), function(x))
+    assert compilations
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_kernels_that_fail_at_the_sizes_of_a_call_fall_back(dynamic: bool | None) -> None:
+    def function(x: Any) -> Any:
+        return torch.nn.functional.pad(x, (-4, 5), mode="replicate") * 2
+
+    x = torch.randn(1, 2, 4)
+    expected = torch.full((1, 2, 5), 2.0) * x[..., -1:]
+    compiled = torch.compile(function, backend=eqsat, options={"verify": False}, dynamic=dynamic)
+    with pytest.warns(FallbackWarning, match="runs in PyTorch as it is: .*ONNX Runtime"):
+        _same(compiled(x), expected)
+
+
 def test_what_is_taken_out_of_a_tensor_is_behind_the_places_that_it_is_taken_from() -> None:
     def function(x: Any) -> Any:
         y = torch.tanh(torch.exp(x) * 2 + x)
@@ -1243,6 +1292,31 @@ def test_weights_that_are_written_to_behind_their_versions_count_too(dtype: Any)
         weight.data = weight.data * 3  # where that lies, the memory of before may be used again
         weight.data = weight.data * 3
         _same(compiled(x), (x * weight).abs().float())
+
+
+def test_modules_of_the_same_code_may_change_as_often_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import backend
+
+    monkeypatch.setattr(backend, "MOST_CHANGES", 1)
+    with torch.inference_mode(False):
+        models = [torch.nn.Linear(3, 3) for _ in range(3)]
+    compiled = [*map(_compiled, models)]
+    x = torch.randn(2, 3)
+    for _ in range(2):
+        for model, run in zip(models, compiled, strict=True):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FallbackWarning)
+                _same(run(x), model(x))
+            model.weight.data.add_(1)
+
+
+def test_functions_that_are_mapped_over_a_batch_are_compiled(compilations: list[bool]) -> None:
+    def function(x: Any) -> Any:
+        return torch.vmap(lambda row: torch.nn.functional.layer_norm(row @ weights, (8,)).exp())(x)
+
+    weights, x = torch.randn(8, 8), torch.randn(2, 5, 8)
+    _same(_compiled(function)(x), function(x))
+    assert compilations
 
 
 def test_modules_of_the_same_code_keep_their_own_weights() -> None:

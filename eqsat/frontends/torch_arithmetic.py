@@ -1,0 +1,137 @@
+"""Arithmetic that torch exports in no form, or in a wrong one, in ONNX: of signs, roundings, divisions and logarithms of sums."""
+
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUntypedFunctionDecorator=false, reportReturnType=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false, reportIndexIssue=false
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from onnxscript import FLOAT
+from onnxscript import opset18 as op
+from onnxscript.function_libs.torch_lib.ops import core
+
+
+def below_zero(x: Any) -> Any:
+    """Whether a number has a minus: zeros have signs, as in torch."""
+    zero = op.CastLike(0.0, x)
+    return op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
+
+
+def atan2(y: Any, x: Any) -> Any:
+    """The angle of a point. Torch exports pi and -pi for each other at ``y = 0`` (2.14)."""
+    zero, pi = op.CastLike(0.0, x), op.CastLike(math.pi, x)
+    at_zero = op.And(op.Equal(x, zero), op.Equal(y, zero))
+    angle = op.Where(at_zero, y, op.Atan(op.Div(y, x)))
+    return op.Where(below_zero(x), op.Add(angle, op.Where(below_zero(y), op.Neg(pi), pi)), angle)
+
+
+def copy_sign(x: Any, y: Any) -> Any:
+    """No form in torch 2.14."""
+    size = op.Abs(x) if x.dtype.is_floating_point() else op.Cast(op.Abs(x), to=FLOAT.dtype)
+    minus, plus = op.CastLike(-1.0, size), op.CastLike(1.0, size)
+    return op.Mul(size, op.Where(below_zero(op.CastLike(y, size)), minus, plus))  # of zeros, Where forgets the sign
+
+
+def without_nan(form: Callable[..., Any]) -> Callable[..., Any]:
+    """The larger or smaller of two numbers, of which one may be NaN (no form in torch 2.14)."""
+
+    def found(a: Any, b: Any) -> Any:
+        if not a.dtype.is_floating_point():
+            return form(a, b)
+        return op.Where(op.IsNaN(a), b, op.Where(op.IsNaN(b), a, form(a, b)))
+
+    return found
+
+
+def log_sigmoid(x: Any) -> Any:
+    """Torch exports the logarithm of what is zero far below zero (2.14)."""
+    return op.Neg(op.Softplus(op.Neg(x)))
+
+
+def whole(form: Any) -> Callable[..., Any]:
+    """A rounding: integers are whole, and have none in ONNX."""
+
+    def rounded(x: Any) -> Any:
+        return form(x) if x.dtype.is_floating_point() else op.Identity(x)
+
+    return rounded
+
+
+def log_of_sum(base: float) -> Callable[..., Any]:
+    """The logarithm of a sum of powers of ``base``, which torch exports as the logarithm of what overflows (2.14)."""
+    factor = math.log(base)
+
+    def found(a: Any, b: Any) -> Any:
+        apart = op.Mul(op.Abs(op.Sub(a, b)), op.CastLike(-factor, a))
+        more = op.Where(op.Equal(a, b), op.CastLike(math.log(2), a), op.Softplus(apart))  # infinities are not apart
+        return op.Add(op.Max(a, b), op.Mul(more, op.CastLike(1 / factor, a)))
+
+    return found
+
+
+def quotient(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+    """Torch exports that of integers as one of floats, which have 24 bits (2.14)."""
+    if not a.dtype.is_integer() or rounding_mode is None:
+        return core.aten_div_mode(a, b, rounding_mode)
+    other = op.CastLike(b, a)
+    return op.Div(a, other) if rounding_mode == "trunc" else core.aten_floor_divide(a, other)
+
+
+def remainder(a: Any, b: Any) -> Any:
+    """Torch exports that of floats as a difference from a multiple, in which the quotient is rounded, perhaps to the next integer
+    (2.14). By a power of two it is not."""
+    other = op.CastLike(b, a)
+    if a.dtype.is_integer() or (isinstance(b, int | float) and math.frexp(b)[0] == 0.5):
+        return core.aten_remainder(a, other)
+    rest, zero = op.Mod(a, other, fmod=1), op.CastLike(0.0, a)
+    across = op.And(op.Not(op.Equal(rest, zero)), op.Xor(op.Less(rest, zero), op.Less(other, zero)))
+    return op.Where(across, op.Add(rest, other), rest)
+
+
+def shifted(form: Any, direction: str) -> Callable[..., Any]:
+    """A shift of bits, which torch exports as one of numbers with a sign (2.14)."""
+
+    def found(a: Any, b: Any) -> Any:
+        return form(a, b) if a.dtype.is_signed() else op.BitShift(a, op.CastLike(b, a), direction=direction)
+
+    return found
+
+
+def arithmetic_table() -> dict[Any, Any]:
+    """Operator of torch -> its form."""
+    aten = torch.ops.aten
+    left, right = (
+        shifted(f, d) for f, d in ((core.aten_bitwise_left_shift, "LEFT"), (core.aten_bitwise_right_shift, "RIGHT"))
+    )
+    of_number = (
+        shifted(core.aten_bitwise_left_shift_tensor_scalar, "LEFT"),
+        shifted(core.aten_bitwise_right_shift_tensor_scalar, "RIGHT"),
+    )
+    return {
+        aten.atan2.default: atan2,
+        aten.log_sigmoid.default: log_sigmoid,
+        aten.copysign.Tensor: copy_sign,
+        aten.copysign.Scalar: copy_sign,
+        aten.fmax.default: without_nan(op.Max),
+        aten.fmin.default: without_nan(op.Min),
+        aten.floor.default: whole(core.aten_floor),
+        aten.ceil.default: whole(core.aten_ceil),
+        aten.round.default: whole(core.aten_round),
+        aten.trunc.default: whole(core.aten_trunc),
+        aten.logaddexp.default: log_of_sum(math.e),
+        aten.logaddexp2.default: log_of_sum(2),
+        aten.div.Tensor_mode: quotient,
+        aten.div.Scalar_mode: quotient,
+        aten.remainder.Tensor: remainder,
+        aten.remainder.Scalar: remainder,
+        aten.bitwise_left_shift.Tensor: left,
+        aten.bitwise_right_shift.Tensor: right,
+        aten.bitwise_left_shift.Tensor_Scalar: of_number[0],
+        aten.bitwise_right_shift.Tensor_Scalar: of_number[1],
+        aten.__lshift__.Scalar: of_number[0],
+        aten.__rshift__.Scalar: of_number[1],
+    }

@@ -1,0 +1,104 @@
+"""Element types of torch that operators do not take in ONNX: they are computed in wider ones, which loses nothing."""
+
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eqsat.ir.schemas import Schema, refused_types, schema_of
+from eqsat.ir.types import DType
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+_WIDER: Mapping[DType, Sequence[DType]] = {
+    DType.BOOL: (DType.INT32, DType.FLOAT),
+    DType.INT8: (DType.INT32, DType.FLOAT),
+    DType.UINT8: (DType.INT32, DType.FLOAT),
+    DType.INT16: (DType.INT32, DType.FLOAT),
+    DType.INT32: (DType.DOUBLE,),
+}
+"""What holds all values of a type, and sums and products up to multiples of what its integers wrap around at. Of truth values a
+sum is *or* and a product *and*, once it is a truth value again."""
+
+_Taken = Mapping[str, DType]
+"""Type parameter of an operator -> the type that it is to stand for."""
+
+
+def widen(model: onnx_ir.Model) -> list[tuple[Any, str]]:
+    """Has nodes compute in wider types that do not take the ones they are given. Returns those that this does not help, with the
+    reasons."""
+    opset = model.graph.opset_imports.get("", 0)
+    refused: list[tuple[Any, str]] = []
+    for node in [*model.graph.all_nodes()]:
+        schema = None if node.domain else schema_of(node.op_type, opset)
+        if schema is None or not (reason := _refusal(node, schema, opset, {})):
+            continue
+        if taken := _wider(node, schema, opset):
+            _compute_in(node, schema, taken)
+        else:
+            refused.append((node, reason))
+    return refused
+
+
+def _parameters(formals: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, DType]]:
+    """Type parameter and element type of each operand or result."""
+    for i, value in enumerate(values):
+        dtype = getattr(value, "dtype", None)
+        yield formals[min(i, len(formals) - 1)].type_str, DType(int(dtype or 0))
+
+
+def _refusal(node: Any, schema: Schema, opset: int, taken: _Taken) -> str:
+    sides = ((schema.inputs, node.inputs), (schema.outputs, node.outputs))
+    types = [tuple(taken.get(p, d) if d else d for p, d in _parameters(*side)) for side in sides]
+    return refused_types(node.op_type, opset, *types)
+
+
+def _wider(node: Any, schema: Schema, opset: int) -> _Taken:
+    """Empty where nothing helps."""
+    taken: dict[str, DType] = {}
+    for parameter, dtype in (*_parameters(schema.inputs, node.inputs), *_parameters(schema.outputs, node.outputs)):
+        allowed = schema.types.get(parameter, frozenset())
+        names = {d: f"tensor({d.name.lower()})" for d in (dtype, *_WIDER.get(dtype, ()))}
+        if names[dtype] not in allowed:
+            taken.update((parameter, d) for d in [*names][:0:-1] if names[d] in allowed)
+    return {} if _refusal(node, schema, opset, taken) else taken
+
+
+def _compute_in(node: Any, schema: Schema, taken: _Taken) -> None:
+    import onnx_ir
+
+    def cast(value: Any, dtype: DType) -> Any:
+        made = onnx_ir.node("Cast", [value], {"to": int(dtype)}, metadata_props=dict(node.metadata_props))
+        made.outputs[0].dtype, made.outputs[0].shape = onnx_ir.DataType(int(dtype)), value.shape
+        return made
+
+    before, behind, inputs, results = list[Any](), list[Any](), list[Any](), list[Any]()
+    operands, found = ([*_parameters(*s)] for s in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)))
+    own = {parameter: dtype for parameter, dtype in (*operands, *found) if dtype}
+    for value, (parameter, _) in zip(node.inputs, operands, strict=True):
+        if parameter in taken and value is not None:
+            before.append(cast(value, taken[parameter]))
+            value = before[-1].outputs[0]
+        inputs.append(value)
+    wide = onnx_ir.Node(
+        "",
+        node.op_type,
+        inputs,
+        [*node.attributes.values()],
+        num_outputs=len(node.outputs),
+        name=node.name,
+        metadata_props=dict(node.metadata_props),
+    )
+    for old, new, (parameter, _) in zip(node.outputs, wide.outputs, found, strict=True):
+        new.shape, new.type = old.shape, old.type
+        if parameter in taken:
+            new.type = onnx_ir.TensorType(onnx_ir.DataType(int(taken[parameter])))
+            behind.append(cast(new, own[parameter]))
+            new = behind[-1].outputs[0]
+        results.append(new)
+    onnx_ir.convenience.replace_nodes_and_values(
+        node.graph, node, [node], [*before, wide, *behind], node.outputs, results
+    )
