@@ -28,7 +28,7 @@ class Bodies:
     ``changed``: by the bytes of a new body, the weakest class and the names of the rules that made it. ``kept``: why bodies
     stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number; ``not_run``: why some
     could not be. ``left_out``: what they were wrong with (`eqsat.suspects`). ``handed``: constants made in bodies that the graph
-    around them is to have, by name. ``withheld``: operators that rules made in them, of a newer opset than the file may have, with
+    around them is to have, by name. ``withheld``: operators that rules made in them, of a newer opset than the file may have, and
     that opset. ``alike``: of how many constants that others read, too, they may only make what all make.
     """
 
