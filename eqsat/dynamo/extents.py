@@ -19,7 +19,12 @@ def with_counts_as_extents(
     module: fx.GraphModule, examples: Sequence[Any], depended_on: Callable[[fx.Node], bool]
 ) -> tuple[fx.GraphModule, tuple[int, ...]]:
     """The graph with integers that tensors depend on, as the places that a cache has counted, as extents of tensors without
-    elements (see `as_extent`), and the numbers of these inputs: one program serves all their values, as it does all sizes."""
+    elements (see `as_extent`), and the numbers of these inputs: one program serves all their values, as it does all sizes.
+
+    Under ``dynamic=True`` all integers are symbols, and most of them the same at every call: as numbers they say more.
+    """
+    if not torch._dynamo.config.assume_static_by_default:
+        return module, ()
     placeholders = module.graph.find_nodes(op="placeholder")
     tensors = [v for n in placeholders if isinstance(v := n.meta.get("example_value"), Tensor)]
     known = {e.node.expr for t in tensors for e in t.shape if isinstance(e, SymInt)}

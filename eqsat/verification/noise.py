@@ -32,7 +32,7 @@ TIE_RATE = {Exactness.ROUNDING: 2.0**-12, Exactness.LSB: 2.0**-8}
 """Share of the elements that a quantum may come or go from at a rounding tie, by exactness class. For ``lsb``: a tie
 window of 1/256 quantum, twice what a bias rounded to the accumulator's scale needs."""
 
-_RUNS, _MOST_RUNS, _ELEMENTS = 2, 16, 200_000
+_RUNS, _MOST_RUNS, _ELEMENTS = 4, 16, 200_000
 """Runs with different noise from which a tolerance is taken, and as many of graphs that compute few elements; how many elements
 they compute together then."""
 
