@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_GROWN, _LEAST_BYTES = 1.02, 10_000
+"""So many times the bytes of its constants a file may take without a word, and so many more."""
+
 
 def of_better(entry: Mapping[str, Any]) -> str:
     """By how much another program is cheaper at a size."""
@@ -17,6 +20,15 @@ def of_engines(data: Mapping[str, Any]) -> str:
     listed = ", ".join(f"{name} {1e3 * seconds:.3g}" for name, seconds in taken)
     left = "".join(f"; {name} {why}" for name, why in data["not_run"].items())
     return f"{data['name']} is the fastest, with {data['program']}; milliseconds: {listed}{left}"
+
+
+def of_growth(before: int, after: int) -> str:
+    """Bytes of constants, where there are more than a few more of them."""
+    if after <= _GROWN * before + _LEAST_BYTES:
+        return ""
+    return (
+        f"constants take {after / 1e6:.1f} MB instead of {before / 1e6:.1f}: what is computed of them alone is stored"
+    )
 
 
 def counted(counts: Mapping[str, int]) -> str:

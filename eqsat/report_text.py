@@ -13,6 +13,7 @@ from eqsat.report_phrases import (
     of_better,
     of_bodies,
     of_engines,
+    of_growth,
     of_left_out,
     of_needs,
     of_placement,
@@ -231,6 +232,7 @@ def _remarks(report: Report) -> list[str]:
         _counted(report),
         f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}" if priced else "",
         of_placement(report.placement),
+        of_growth(report.constant_bytes_before, report.constant_bytes_after),
         of_bodies(report.bodies, reasons=False),
         f"{peak:.1f} MB at the peak{_budget(report)}" if report.memory_budget else "",
     )

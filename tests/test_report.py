@@ -20,7 +20,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.types import DType
 from eqsat.options import Options
 from eqsat.report import recognized_structures
-from eqsat.report_phrases import of_untouched
+from eqsat.report_phrases import of_growth, of_untouched
 
 
 def _gelu_model(opset: int = 17) -> onnx.ModelProto:
@@ -231,3 +231,15 @@ def test_how_far_a_result_may_be_from_the_least_is_a_part_of_the_least(least: fl
     b = GraphBuilder()
     report = eqsat.optimize(b.finish([b.op("Relu", b.input("x", "float32", (3,)))]), verify=False).report
     assert said in str(replace(report, cost_before=10.0, cost_after=10.0, lower_bound=least, gap=1 - least / 10))
+
+
+def test_constants_that_a_file_holds_twice_are_said_in_the_report() -> None:
+    b = GraphBuilder()
+    rows = b.constant(np.random.default_rng(0).standard_normal((96, 64)).astype(np.float32))
+    ids = b.input("ids", DType.INT64, (8,))
+    scores = b.op("MatMul", b.op("Gather", rows, ids, axis=0), b.op("Transpose", rows, perm=(1, 0)))
+    report = eqsat.optimize(b.finish([scores]), verify=False).report
+    assert report.constant_bytes_after == 2 * report.constant_bytes_before
+    assert of_growth(report.constant_bytes_before, report.constant_bytes_after) in str(report)
+    assert not of_growth(1_000_000, 1_020_000)
+    assert not of_growth(100, 10_000)
