@@ -21,7 +21,6 @@ from eqsat.dynamo.captured import (
     UnsupportedError,
     read_captured,
     refuse_training,
-    tensors_depend_on,
     with_tensors_as_inputs,
 )
 from eqsat.dynamo.extents import as_extent, with_counts_as_extents
@@ -71,7 +70,7 @@ def eqsat(
     graph, held = with_tensors_as_inputs(module)
     inputs = [*examples, *held]
     try:
-        graph, counts = with_counts_as_extents(graph, inputs, tensors_depend_on)
+        graph, counts = with_counts_as_extents(graph, inputs)
         for i in counts:
             inputs[i] = as_extent(inputs[i].node.hint)
         refuse_training(graph, inputs)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor, fx
 
+from eqsat.dynamo.extents import tensors_depend_on
 from eqsat.dynamo.views import UnsupportedError, empty, is_computed, is_same, viewed, views_among, without_data
 from eqsat.errors import OptionError
 from eqsat.ir.order import reached
@@ -359,16 +360,6 @@ def _without_data(placeholder: fx.Node, example: Any) -> Any:
     if _is_number(placeholder, example):
         return Number(0.5)
     return empty(example)
-
-
-def tensors_depend_on(number: fx.Node) -> bool:
-    """Whether an integer is more than counted on: as the length of a cache that is no tensor."""
-    for user in number.users:
-        if user.op != "output":
-            counted = isinstance(user.meta.get("example_value"), int | SymInt)
-            if not counted or tensors_depend_on(user):
-                return True
-    return False
 
 
 def _symbols(value: Tensor) -> dict[int, SymInt]:

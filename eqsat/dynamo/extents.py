@@ -1,6 +1,6 @@
 """Extents of a captured graph that are symbols: what Dynamo knows of them, and what an export takes for granted."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,17 @@ Symbols = Sequence[Mapping[int, SymInt]]
 """For each tensor that comes in its symbolic extents by axis."""
 
 
-def with_counts_as_extents(
-    module: fx.GraphModule, examples: Sequence[Any], depended_on: Callable[[fx.Node], bool]
-) -> tuple[fx.GraphModule, tuple[int, ...]]:
+def tensors_depend_on(number: fx.Node) -> bool:
+    """Whether an integer is more than counted on: as the length of a cache that is no tensor."""
+    for user in number.users:
+        if user.op != "output":
+            counted = isinstance(user.meta.get("example_value"), int | SymInt)
+            if not counted or tensors_depend_on(user):
+                return True
+    return False
+
+
+def with_counts_as_extents(module: fx.GraphModule, examples: Sequence[Any]) -> tuple[fx.GraphModule, tuple[int, ...]]:
     """The graph with integers that tensors depend on, as the places that a cache has counted, as extents of tensors without
     elements (see `as_extent`), and the numbers of these inputs: one program serves all their values, as it does all sizes.
 
@@ -31,7 +39,7 @@ def with_counts_as_extents(
     found = tuple(
         i
         for i, (node, example) in enumerate(zip(placeholders, examples, strict=True))
-        if isinstance(example, SymInt) and depended_on(node) and _counts(node, known)
+        if isinstance(example, SymInt) and tensors_depend_on(node) and _counts(node, known)
     )
     fake: Any = next((getattr(t, "fake_mode", None) for t in tensors), None)
     if not found or fake is None or any(t.device.type != "cpu" for t in tensors):

@@ -79,6 +79,10 @@ def unchanged(node: Node, values: Values) -> Node:
     return node
 
 
+def _completed(node: Node, values: Values) -> Node:
+    return _COMPLETIONS.get(node.op, unchanged)(node, values)
+
+
 def unless(attribute: str, *newer: str) -> Change:
     """Leaves a node as it is, unless its attribute has a value that older versions do not have."""
     return lambda node, values: None if node.attributes.get(attribute) in newer else node
@@ -164,9 +168,8 @@ def upgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
 
     The last of them defines the outputs of ``node``.
     """
-    complete = _COMPLETIONS.get(node.op, unchanged)
     if _has_final_form(node.op, opset):
-        return [complete(node, values)]
+        return [_completed(node, values)]
     if opset < OLDEST:
         return Refusal(f"opset {opset} is older than {OLDEST}")
     since = since_version(node.op, opset)
@@ -179,7 +182,7 @@ def upgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
         current, version = pending.pop(0)
         step = next((s for s in steps_of(current.op) if s.version > version and s.version <= OPSET), None)
         if step is None:
-            done.append(complete(current, values) if current.op == node.op else current)
+            done.append(_completed(current, values))
             continue
         changed: Node | list[Node] | None = current
         for same in (s for s in steps_of(current.op) if s.version == step.version):
