@@ -128,7 +128,20 @@ def _convolution_of_floats(attributes: Mapping[str, Any], inputs: Shapes, output
     """The way that any convolution has, and whether it is computed on blocks of channels."""
     way = _any_convolution(attributes, inputs, outputs)
     blocks = len(inputs) > 1 and on_blocks(int(attributes.get("group", 1)), *inputs[:2])
-    return f"{way} on blocks" if blocks else way
+    return way + _ON_BLOCKS if blocks else way
+
+
+_ON_BLOCKS = " on blocks"
+
+
+def has_blocks(key: str) -> bool:
+    """Whether an operator, by its key, is a convolution that may be computed on blocks of channels."""
+    return _VARIANTS.get(key) is _convolution_of_floats
+
+
+def is_on_blocks(work: Work) -> bool:
+    """Whether a kernel is a convolution that is computed on blocks of channels."""
+    return variant_of(work).endswith(_ON_BLOCKS)
 
 
 def _permutation(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:

@@ -6,8 +6,9 @@ them; the law of a coarser family (the operator with any element types, then all
 and launch. The correction fades out where no kernel of about that size (a factor of four) was timed. What is in half
 precision costs what it does in single precision unless it was timed.
 
-Splitting the channels of an image costs several reorderings more: convolutions run on blocks of channels. A value beside one
-number costs more if axes of extent 1 cut it into stretches. An Einsum costs what it is made of.
+Convolutions run on blocks of channels, on which kernels of quantisation do not: one of a dequantised image costs reordering that
+and its result, too, and splitting the channels of an image costs several reorderings more. A value beside one number costs more
+if axes of extent 1 cut it into stretches. An Einsum costs what it is made of.
 
 A kernel of several operators costs one start, and the longer of its operations one after the other and the bytes that cross
 its boundary; never more than its operators one by one.
@@ -15,12 +16,12 @@ its boundary; never more than its operators one by one.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from eqsat.cost.families import ANY, MINIMUM, Family, Law, families_of, features, fit_law
-from eqsat.cost.model import COST_MODELS, Work, leaves_blocks, steps_inside, work_of
+from eqsat.cost.families import ANY, MINIMUM, Family, Law, families_of, features, fit_law, is_on_blocks
+from eqsat.cost.model import COST_MODELS, Work, leaves_blocks, static_shape, steps_inside, work_of
 from eqsat.cost.plain import in_single, plain
 from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
@@ -28,7 +29,8 @@ from eqsat.errors import OptionError
 from eqsat.ir.einsum import Groups, Step, equation_of
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, operator
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.operators.onnxruntime_products import LEAST_BLOCK
+from eqsat.ir.types import DType, TensorType, Type
 
 SLOWER = 1.3
 """Times as long as the operators inside an Einsum one by one (`eqsat.ir.einsum.steps`), about the middle of what was measured: in
@@ -196,14 +198,19 @@ _REORDERINGS = 5
 whose only Split has 1.5 MB reordered for an image of 0.3 MB."""
 
 
-def _reordered(work: Work) -> Work:
+def _reordered(image: Type | None) -> Work:
     """A transpose of the image with the channels last: about what reordering takes."""
-    image = work.types[0]
     assert isinstance(image, TensorType)
     perm = (0, 2, 3, 1)
     moved = TensorType(image.dtype, tuple((image.shape or ())[p] for p in perm))
     attributes = Attributes({"perm": perm})
     return work_of(Application("Transpose", attributes, [image]), [moved])
+
+
+def _reordered_around(work: Work) -> Sequence[Type | None]:
+    """Images reordered for a convolution on blocks of channels between kernels of quantisation: it reads a picture as it is."""
+    shape = static_shape(work.types[0])
+    return work.results if shape is not None and shape[1] < LEAST_BLOCK else (work.types[0], *work.results)
 
 
 _STRETCH_S = 1.4e-8
@@ -269,9 +276,14 @@ class MeasuredModel:
             return Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
         more = (_stretches(work) - 1) * _STRETCH_S
         if leaves_blocks(work):
-            moved = fitted.estimate(_reordered(work))
-            more = _REORDERINGS * moved.seconds if moved is not None else 0.0
+            more = _REORDERINGS * self._reordering(work.types[0], target)
+        elif work.dequantised and is_on_blocks(work):
+            more = math.fsum(self._reordering(image, target) for image in _reordered_around(work))
         return replace(found, seconds=found.seconds + more) if more else found
+
+    def _reordering(self, image: Type | None, target: Target) -> float:
+        moved = self._of(target).estimate(_reordered(image))
+        return moved.seconds if moved is not None else 0.0
 
     def _group(self, work: Work, target: Target) -> Estimate:
         """See the head of the module."""

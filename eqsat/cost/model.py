@@ -37,6 +37,7 @@ class Work:
     A kernel of several operators has the kind of the one that is hardest to fuse, and is a view only if all of them are;
     ``parts`` is then the work of each. Of a single operator ``types`` are those of its operands (``None`` for an absent one)
     and ``results`` of its outputs, with numbers for symbolic extents (`eqsat.ir.nominal`): what timings are looked up by.
+    ``dequantised``: whether a convolution of floats may have its image from a DequantizeLinear.
     """
 
     operators: tuple[str, ...]
@@ -49,6 +50,7 @@ class Work:
     results: tuple[Type, ...] = ()
     attributes: Attributes = NO_ATTRIBUTES
     parts: tuple[Work, ...] = ()
+    dequantised: bool = False
 
     @property
     def bytes(self) -> float:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from eqsat.cost.families import has_blocks
 from eqsat.cost.model import CostModel, Work, at_load, work_of_node
 from eqsat.cost.target import Target
 from eqsat.fusion.graph import FusionGraph
@@ -90,14 +91,16 @@ def operator_works(graph: Graph, target: Target) -> tuple[Work, ...]:
     known: dict[tuple[object, ...], Work] = {}
     works: list[Work] = []
     fused = works_of_pairs(graph, target)
+    dequantised = {n.outputs[0] for n in graph.nodes if n.key == "DequantizeLinear"}
     for index, node in enumerate(graph.nodes):
         if index in fused:
             works.append(fused[index])
             continue
         types = graph.operand_types(node), *map(graph.type_of, node.outputs)
-        key = (index in loaded, node.key, bool(node.opaque), node.attributes, *types)
+        paired = has_blocks(node.key) and node.inputs[0] in dequantised
+        key = (index in loaded, node.key, bool(node.opaque), paired, node.attributes, *types)
         if key not in known:
-            work = work_of_node(graph, node)
+            work = replace(work_of_node(graph, node), dequantised=paired)
             known[key] = at_load(work) if index in loaded else work
         works.append(known[key])
     return tuple(works)

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from eqsat.cost.families import has_blocks
 from eqsat.cost.model import VIEW_PRICE, CostModel, Work, at_load, work_of
 from eqsat.cost.target import Target
 from eqsat.egraph.egraph import EGraph
@@ -98,9 +99,11 @@ class Prices:
             return self.model.kernel_cost(self.fused[handle], self.target)
         types = input_types(egraph, handle)
         loaded, moves = self._is_computed_at_load(handle), self._moves_recomputed(handle)
+        dequantised = has_blocks(node.key) and self._reads_dequantised(handle)
         key = (
             loaded,
             moves,
+            dequantised,
             bool(node.rule),
             node.op,
             node.domain,
@@ -113,11 +116,15 @@ class Prices:
             if node.rule and not self.writable(node.key, types):
                 price = self._known[key] = math.inf
                 return price
-            work = work_of_enode(egraph, handle)
+            work = replace(work_of_enode(egraph, handle), dequantised=dequantised)
             price = self.model.kernel_cost(at_load(work) if loaded else work, self.target)
             dearer = moves or node.key in self.target.from_pairs
             price = self._known[key] = price + VIEW_PRICE * (dearer and self.model.unit == "kernels")
         return price
+
+    def _reads_dequantised(self, handle: int) -> bool:
+        image = self.egraph.nodes[handle].children[0]
+        return any(self.egraph.nodes[member].key == "DequantizeLinear" for member in self.egraph.members(image))
 
     def _moves_recomputed(self, handle: int) -> bool:
         node = self.egraph.nodes[handle]

@@ -409,11 +409,14 @@ def test_convolutions_by_strips_that_cross_stay_apart() -> None:
     assert sum(n for op, n in report.operators_after.items() if op.endswith("Conv")) == 2
 
 
-@pytest.mark.parametrize(("channels", "side", "stride"), [(192, 8, 1), (384, 4, 1), (192, 8, 2), (576, 4, 2)])
+@pytest.mark.parametrize(
+    ("channels", "side", "stride"), [(192, 8, 1), (384, 4, 1), (192, 8, 2), (576, 4, 2), (96, 16, 1)]
+)
 def test_windows_of_bytes_for_each_channel_stay_requantised_on_small_images(
     channels: int, side: int, stride: int
 ) -> None:
-    """ConvInteger takes ten times as long as QLinearConv there. A MobileNetV2 between pairs of quantisation had two."""
+    """ConvInteger takes ten times as long as QLinearConv there. A MobileNetV2 between pairs of quantisation had two. As a
+    convolution of floats, which is fast by itself, the last one has its image and its result reordered: 42 us, not 14."""
     b = GraphBuilder()
     scale, half = b.constant(np.float32(0.05)), b.constant(np.uint8(128))
     x = b.op("DequantizeLinear", b.input("x", "uint8", (1, channels, side, side)), scale, half)
