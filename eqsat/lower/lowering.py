@@ -13,9 +13,9 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Kind, kind_of, operator
+from eqsat.ir.operator import Kind, kind_of, operator, traits_of
 from eqsat.ir.order import dependency_order, reached
-from eqsat.ir.types import Type
+from eqsat.ir.types import TensorType, Type
 from eqsat.lower.materialize import Materializer
 from eqsat.lower.program import Kernel, Program
 from eqsat.lower.selection import Selection
@@ -32,7 +32,27 @@ def lower(encoding: Encoding, snapshot: Snapshot, selection: Selection, exactnes
     Values that the original computes too keep their names; outputs always do. ``exactness`` gives the class of each rule by
     name.
     """
-    return Lowering(encoding, snapshot, selection.choice, exactness).run()
+    moved = _moved(snapshot, selection.choice)
+    stored = replace(snapshot, constants=snapshot.constants - moved.keys())
+    return Lowering(encoding, stored, {**selection.choice, **moved}, exactness).run()
+
+
+_LARGE_BYTES = 1 << 20
+
+
+def _moved(snapshot: Snapshot, choice: Mapping[int, int]) -> dict[int, int]:
+    """Large weights that are others which the program reads as well, moved, as an embedding that is also the last layer's: by
+    what moves them. The program holds one of the two, and a runtime makes the other when it loads it."""
+    egraph = snapshot.egraph
+    read = snapshot.constants.intersection(c for handle in choice.values() for c in egraph.canonical_children(handle))
+
+    def is_moved(cls: int) -> bool:
+        type, handle = egraph.type_of(cls), egraph.known.computed_by(cls)
+        large = isinstance(type, TensorType) and type.dtype.is_float and (type.bytes or 0) >= _LARGE_BYTES
+        node = egraph.nodes[handle]
+        return large and traits_of(node.key, node.attributes).moves and egraph.canonical_children(handle)[0] in read
+
+    return {cls: egraph.known.computed_by(cls) for cls in sorted(read) if is_moved(cls)}
 
 
 class Spellings(Protocol):
