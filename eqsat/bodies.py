@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eqsat.backends.onnx_form import choose_form, in_form
+from eqsat.backends.consumer import most_opset, worth_an_opset
+from eqsat.backends.onnx_form import as_new_as_bodies, choose_form, in_form
 from eqsat.backends.onnx_nodes import write_body
 from eqsat.errors import EqsatError, VerificationError
 from eqsat.exactness import Exactness
@@ -29,7 +30,8 @@ class Bodies:
     stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number; ``not_run``: why some
     could not be. ``left_out``: what they were wrong with (`eqsat.suspects`). ``handed``: constants made in bodies that the graph
     around them is to have, by name. ``withheld``: operators that rules made in them, of a newer opset than the file may have, and
-    that opset. ``alike``: of how many constants that others read, too, they may only make what all make.
+    that opset. ``alike``: of how many constants that others read, too, they may only make what all make. ``cost``: of all
+    together, and ``settled_cost`` at the ``settled_opset`` at most, which the file should have.
     """
 
     count: int = 0
@@ -48,6 +50,9 @@ class Bodies:
     handed: dict[str, Constant] = field(default_factory=dict[str, Constant])
     withheld: dict[str, int] = field(default_factory=dict[str, int])
     alike: int = 0
+    cost: float = 0.0
+    settled_cost: float = 0.0
+    settled_opset: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """For the report; empty where there are no bodies."""
@@ -64,7 +69,14 @@ class Bodies:
             "not_run": dict(sorted(self.not_run.items())),
             "kept": dict(sorted(self.kept.items())),
             "alike": self.alike,
+            "cost_after": self.cost,
+            "passed_opset": {"opset": self.settled_opset, "cost": self.settled_cost} if self.passes else {},
         }
+
+    @property
+    def passes(self) -> bool:
+        """Whether there are bodies of a newer opset than the file should have."""
+        return self.settled_cost > self.cost
 
     def add(self, report: Report) -> None:
         """Takes note of what was done to a body, and to those inside it."""
@@ -80,6 +92,12 @@ class Bodies:
         self.kept.update(inner.get("kept", {}))
         self.not_run.update(inner.get("not_run", {}))
         self.alike += inner.get("alike", 0)
+        for cost, passed in (
+            (report.cost_after, report.passed_opset),
+            (inner.get("cost_after", 0.0), inner.get("passed_opset")),
+        ):
+            self.cost += cost
+            self.settled_cost += passed["cost"] if passed else cost
         if report.verification:
             self.verdicts[verdict := report.verification["verdict"]] += 1
             if verdict == "not run":  # what comes behind the reason is advice on inputs: nobody gives a body any
@@ -89,10 +107,26 @@ class Bodies:
 def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
     """``graph`` with the bodies of its control flow optimised; a body that gains nothing, or cannot be read, stays as it is.
 
-    Together they may take the e-nodes and seconds of ``options``. Where they make different constants of one that they share, so
-    that the graph grows, they are optimised again, and make of such only what all make. Raises `VerificationError` for a body
-    that computes something else.
+    Together they may take the e-nodes and seconds of ``options``. Where nothing was said about the opset, and they cost much less
+    with newer operators, the file may be as new as they need. Raises `VerificationError` for a body that computes something else.
     """
+    result, found = _agreed(graph, options, optimise)
+    if not found.passes:
+        return result, found
+    settled, settled_cost = most_opset(graph), found.settled_cost
+    raised = as_new_as_bodies(result)
+    if raised is None or not worth_an_opset(found.cost, settled_cost):
+        return _agreed(graph, replace(options, opset=settled), optimise)
+    if found.withheld:  # from bodies that gained too little by themselves: they may be as new as the others now
+        result, found = _agreed(graph, replace(options, opset=most_opset(raised)), optimise)
+        raised = replace(result, envelope=raised.envelope)
+    found.settled_opset, found.settled_cost = settled, settled_cost
+    return raised, found
+
+
+def _agreed(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
+    """Where bodies make different constants of one that they share, so that the graph grows, they are optimised again, and make
+    of such only what all make."""
     result, found = _each_optimised(graph, options, optimise)
     names = frozenset(n for n, times in _readers(graph).items() if times > 1 and n in graph.constants)
     grown = constant_bytes(result) > _GROWN * constant_bytes(graph)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from eqsat.backends.consumer import Consumer, at_any_opset, find_consumer, most_opset
+from eqsat.backends.consumer import Consumer, at_any_opset, find_consumer, most_opset, worth_an_opset
 from eqsat.backends.onnx_needs import withheld_operators
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -31,9 +31,6 @@ from eqsat.lower.selection import Selection, Writable, select, work_of_enode
 
 ChosenKernel = tuple[int, frozenset[int]]
 """Class that a kernel computes, and the handles of its e-nodes."""
-
-_WORTH_AN_OPSET = 0.05
-"""How much more a program must cost, as a part of what it costs at a newer opset, before the file gets that opset unasked."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ def extract_program(
     if not withheld_operators(graph, {n.op for n in newer.program.graph.nodes if not n.domain}):
         return newer
     found = _extract_at_limit(saturated, target, model, again).after(newer)
-    if newer.selection.cost * (1 + _WORTH_AN_OPSET) > found.selection.cost:
+    if not worth_an_opset(newer.selection.cost, found.selection.cost):
         return found
     return replace(
         newer, seconds=found.seconds, passed_opset={"opset": most_opset(graph), "cost": found.selection.cost}

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from eqsat.backends.consumer import most_opset
 from eqsat.backends.onnx_needs import check_readable, needs_of, withheld_operators
 from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
 from eqsat.budget import within_budget
@@ -164,8 +163,7 @@ def _cheapest(growth: Growth, chosen: Options, work: WorkDone, *, at_limit: bool
 def _optimize_body(notify: Progress) -> Optimise:
     def optimise(graph: Graph, options: Options) -> tuple[Program, Report]:
         notify("bodies", graph.name)
-        limit = most_opset(options.limited(graph))  # the graph around it will not be newer for what its bodies gain
-        asked: dict[str, Any] = {**vars(options), "opset": limit}
+        asked: dict[str, Any] = vars(options)
         result = optimize(graph, **asked)
         return result.program, result.report
 

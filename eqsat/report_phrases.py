@@ -69,6 +69,9 @@ def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
         text += (
             f"; of {data['alike']} weights that others read, too, they make the same or nothing, as the file would grow"
         )
+    if passed := data.get("passed_opset"):
+        now, then = number(data["cost_after"]), number(passed["cost"])
+        text += f"; they cost {now}, and {then} with --opset {int(passed['opset'])}, for older readers"
     if not reasons:
         kept = sum(data["kept"].values())
         return text + (f", {kept} untouched" if kept else "")

@@ -265,3 +265,12 @@ def at_any_opset(graph: Graph) -> Graph:
     if not isinstance(graph.envelope, Envelope):
         return graph
     return replace(graph, envelope=replace(graph.envelope, most_opset=OPSET))
+
+
+_WORTH_AN_OPSET = 0.05
+"""How much more a program must cost, as a part of what it costs at a newer opset, before the file gets that opset unasked."""
+
+
+def worth_an_opset(cost: float, settled: float) -> bool:
+    """Whether the file gets a newer opset than every supported release of ONNX Runtime loads, for it costs so much there."""
+    return cost * (1 + _WORTH_AN_OPSET) <= settled

@@ -12,15 +12,14 @@ import onnx
 
 from eqsat.backends.onnx_form import Form, choose_form, in_form, written
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kernels
-from eqsat.backends.onnx_nodes import describe_graph, write_node, write_tensor, write_value_info
+from eqsat.backends.onnx_nodes import declare, describe_graph, write_node, write_tensor
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope, envelope_of
 from eqsat.ir.constants import Constant, File, rewritten_files
 from eqsat.ir.graph import Graph, nodes_within
-from eqsat.ir.operator import traits_of
 from eqsat.ir.operators.devices import METADATA_KEY, device_of, spread_to_parts
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 from eqsat.output import check_place, write_files
 
 EMBED_LIMIT_BYTES = 8 << 20
@@ -170,7 +169,7 @@ def _model(
     taken = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
     if calls is None:
         proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
-        proto.value_info.extend(write_value_info(v, t, None) for v, t in _declared(graph).items())
+        proto.value_info.extend(declare(graph))
     else:
         proto.node.extend(calls.nodes)
         proto.value_info.extend(calls.values)
@@ -211,42 +210,6 @@ def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
     """That of the source, or an older one if the file may not be as new; at least ``least`` and what the element types need."""
     dtypes = {c.dtype for c in form.constants.values()}
     return max(min(envelope.ir_version, envelope.most_ir_version), least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
-
-
-def _declared(graph: Graph) -> dict[str, TensorType]:
-    """The types of what nodes hand on, where there are symbols: those that read the file follow these less far.
-
-    ONNX's shape inference takes the result of attention in rows whose heads' width it does not find out to be 0 wide, and refuses
-    the model. ONNX Runtime adds images whose extents it does not know to be equal outside the layout of its convolutions.
-    Otherwise extents that are symbols have no names, which would have it plan memory by them (see
-    `eqsat.backends.onnxruntime_form`), and, from 1.30 on, add and normalise rows in one operator that takes several times as long
-    as the two (`eqsat.lower.at_load`).
-    """
-    made = {v: graph.type_of(v) for v in graph.producers() if v not in graph.outputs}
-    types = {
-        v: t
-        for v, t in made.items()
-        if isinstance(t, TensorType) and t.dtype is not DType.UNDEFINED and t.shape is not None
-    }
-    if all(t.is_static for t in types.values()):
-        return {}
-    images = _images(graph)
-    return {v: t if v in images else _nameless(t) for v, t in types.items()}
-
-
-def _images(graph: Graph) -> set[str]:
-    """What windows slide over, what is read beside it, and what follows of it as long as no axes are moved."""
-    found: set[str] = set()
-    for node in graph.nodes:
-        facts = traits_of(node.key, node.attributes)
-        slides = facts.spatial or (facts.product is not None and facts.product.slides)
-        if slides or not (facts.permutes or found.isdisjoint(node.inputs)):
-            found.update(node.inputs, node.outputs)
-    return found
-
-
-def _nameless(type: TensorType) -> TensorType:
-    return replace(type, shape=tuple(d if isinstance(d, int) else "?" for d in type.shape or ()))
 
 
 def _name_devices_of_nodes(proto: onnx.GraphProto, form: Form, devices: Mapping[str, str]) -> None:

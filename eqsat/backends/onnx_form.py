@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from eqsat.backends.consumer import most_opset, newest_opset, settled_opset
+from eqsat.backends.consumer import at_any_opset, most_opset, newest_opset, settled_opset
 from eqsat.backends.onnxruntime_form import for_onnxruntime
 from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.backends.openvino_form import for_openvino
@@ -237,6 +237,19 @@ def may_hold(graph: Graph, op: str) -> bool:
         and not any(_only_valid_at_source(n, source, first) for n in held)
         and all(may_hold(g, op) for g in inner)
     )
+
+
+def as_new_as_bodies(graph: Graph) -> Graph | None:
+    """The graph, whose file may have the opset that its bodies need; ``None`` where the rest may not be of that."""
+    if not isinstance(graph.envelope, Envelope):
+        return graph
+    try:
+        opset = max(most_opset(graph), choose_form(at_any_opset(graph)).opset)
+    except OutputError:
+        return None
+    if any(_loses_its_kernel(op, graph.envelope.opset, opset) for op in _operators(graph.nodes)):
+        return None
+    return replace(graph, envelope=replace(graph.envelope, most_opset=opset))
 
 
 def _loses_its_kernel(op: str, source: int, opset: int) -> bool:

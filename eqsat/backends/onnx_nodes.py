@@ -1,6 +1,7 @@
 """Nodes, tensors and types as ONNX messages."""
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from eqsat.frontends.onnx.subgraphs import rename_captures
 from eqsat.ir.constants import Constant
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, captures_of
-from eqsat.ir.operator import domain_in_files
+from eqsat.ir.operator import domain_in_files, traits_of
 from eqsat.ir.schema_operator import to_type_proto
 from eqsat.ir.schemas import schema_of
 from eqsat.ir.types import DType, TensorType, Type
@@ -70,6 +71,7 @@ def write_body(graph: Graph, captures: Sequence[str], opset: int, taken: Set[str
     names = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
     proto.node.extend(write_node(n, opset, {*names, *taken}) for n in form.nodes)
     describe_graph(proto, graph, [v for v in graph.inputs if v not in captures], names)
+    proto.value_info.extend(declare(graph, inside=True))
     proto.initializer.extend(write_tensor(k, c) for k, c in sorted(form.constants.items()) if k not in captures)
     return proto
 
@@ -83,6 +85,43 @@ def describe_graph(proto: onnx.GraphProto, graph: Graph, inputs: Sequence[str], 
     for annotation in map(onnx.TensorAnnotation.FromString, envelope.quantization):
         if annotation.tensor_name in names:
             proto.quantization_annotation.append(annotation)
+
+
+def declare(graph: Graph, *, inside: bool = False) -> list[onnx.ValueInfoProto]:
+    """The types of what nodes hand on, where there are symbols, or ``inside`` bodies, to which numbers of the graph around them
+    are not known: those that read the file follow these less far.
+
+    ONNX's shape inference takes the result of attention in rows whose heads' width it does not find out to be 0 wide, and refuses
+    the model. ONNX Runtime adds images whose extents it does not know to be equal outside the layout of its convolutions.
+    Otherwise extents that are symbols have no names, which would have it plan memory by them (see
+    `eqsat.backends.onnxruntime_form`), and, from 1.30 on, add and normalise rows in one operator that takes several times as long
+    as the two (`eqsat.lower.at_load`).
+    """
+    made = {v: graph.type_of(v) for v in graph.producers() if v not in graph.outputs}
+    types = {
+        v: t
+        for v, t in made.items()
+        if isinstance(t, TensorType) and t.dtype is not DType.UNDEFINED and t.shape is not None
+    }
+    if not inside and all(t.is_static for t in types.values()):
+        return []
+    images = _images(graph)
+    return [write_value_info(v, t if v in images else _nameless(t), None) for v, t in types.items()]
+
+
+def _images(graph: Graph) -> set[str]:
+    """What windows slide over, what is read beside it, and what follows of it as long as no axes are moved."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        facts = traits_of(node.key, node.attributes)
+        slides = facts.spatial or (facts.product is not None and facts.product.slides)
+        if slides or not (facts.permutes or found.isdisjoint(node.inputs)):
+            found.update(node.inputs, node.outputs)
+    return found
+
+
+def _nameless(type: TensorType) -> TensorType:
+    return replace(type, shape=tuple(d if isinstance(d, int) else "?" for d in type.shape or ()))
 
 
 def _write_attribute(attribute: onnx.AttributeProto, name: str, value: AttributeValue, kind: int) -> None:
