@@ -73,6 +73,16 @@ def log_of_sum(base: float) -> Callable[..., Any]:
     return found
 
 
+def hypotenuse(a: Any, b: Any) -> Any:
+    """The length of what has two sides, whose squares may overflow (no form in torch 2.14)."""
+    a, b = op.Abs(a), op.Abs(b)
+    long, short = op.Max(a, b), op.Min(a, b)
+    zero, one, infinity = (op.CastLike(value, a) for value in (0.0, 1.0, math.inf))
+    share = op.Div(short, op.Where(op.Equal(long, zero), one, long))
+    found = op.Mul(long, op.Sqrt(op.Add(op.Mul(share, share), one)))
+    return op.Where(op.Or(op.Equal(a, infinity), op.Equal(b, infinity)), infinity, found)  # beside NaN, too
+
+
 def quotient(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
     """Torch exports that of integers as one of floats, which have 24 bits (2.14)."""
     if not a.dtype.is_integer() or rounding_mode is None:
@@ -114,6 +124,7 @@ def arithmetic_table() -> dict[Any, Any]:
     return {
         aten.atan2.default: atan2,
         aten.log_sigmoid.default: log_sigmoid,
+        aten.hypot.default: hypotenuse,
         aten.copysign.Tensor: copy_sign,
         aten.copysign.Scalar: copy_sign,
         aten.fmax.default: without_nan(op.Max),
