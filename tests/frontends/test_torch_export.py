@@ -242,6 +242,8 @@ SIDES = torch.tensor([3.0, 1e30, 0.0, torch.inf, torch.nan, 1e-30])
         (lambda x: torch.cdist(x, x[:2] + 1, torch.inf), [torch.randn(4, 3)]),
         (lambda x: torch.cdist(x, x[:2] + 1, 3), [torch.randn(4, 3)]),
         (torch.hypot, [SIDES[:, None], SIDES]),
+        (torch.erfinv, [torch.tensor([-1.0, -0.9999, -0.3, 0.0, 1e-20, 0.999999, 1.0, 1.5])]),
+        (torch.erfinv, [torch.tensor([-0.99, 0.0, 0.5]).half()]),
         (lambda x: x.index_reduce(0, torch.tensor([2, 2]), x[:2], "mean"), [torch.randn(3, 3)]),
         (lambda x: x.index_reduce(1, torch.tensor([2, 0]), x[:, :2], "amax", include_self=False), [torch.randn(3, 3)]),
     ],
@@ -249,7 +251,16 @@ SIDES = torch.tensor([3.0, 1e30, 0.0, torch.inf, torch.nan, 1e-30])
         *("any", "any-of-axis", "any-of-axes", "variance", "deviation", "corrected", "error", "sum-of-errors"),
         *("logs", "products", "products-of-integers", "largest", "last-largest", "smallest", "last-smallest"),
         *("median", "median-of-bytes", "median-of-axis", "place-of-median", "second", "fifth", "place-of-second"),
-        *("distance-1", "distance-most", "distance-3", "hypotenuse", "mean-of-index", "largest-of-index"),
+        *(
+            "distance-1",
+            "distance-most",
+            "distance-3",
+            "hypotenuse",
+            "inverse-error",
+            "inverse-error-of-half",
+            "mean-of-index",
+            "largest-of-index",
+        ),
     ],
 )
 def test_reductions_of_nothing_running_ones_and_elements_by_size_are_as_in_torch(function: Any, inputs: Any) -> None:
