@@ -6,11 +6,11 @@
 # pyright: reportOperatorIssue=false, reportIndexIssue=false
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from onnxscript import FLOAT
+from onnxscript import DOUBLE, FLOAT
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core
 
@@ -73,6 +73,46 @@ def log_of_sum(base: float) -> Callable[..., Any]:
     return found
 
 
+def hypotenuse(a: Any, b: Any) -> Any:
+    """The length of what has two sides, whose squares may overflow (no form in torch 2.14)."""
+    a, b = op.Abs(a), op.Abs(b)
+    long, short = op.Max(a, b), op.Min(a, b)
+    zero, one, infinity = (op.CastLike(value, a) for value in (0.0, 1.0, math.inf))
+    share = op.Div(short, op.Where(op.Equal(long, zero), one, long))
+    found = op.Mul(long, op.Sqrt(op.Add(op.Mul(share, share), one)))
+    return op.Where(op.Or(op.Equal(a, infinity), op.Equal(b, infinity)), infinity, found)  # beside NaN, too
+
+
+_NEAR = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 2.1858087e-04, -1.25372503e-03),
+    *(-4.17768164e-03, 2.46640727e-01, 1.50140941),
+)
+_FAR = (
+    *(-2.00214257e-04, 1.00950558e-04, 1.34934322e-03, -3.67342844e-03, 5.73950773e-03, -7.6224613e-03),
+    *(9.43887047e-03, 1.00167406, 2.83297682),
+)
+
+
+def inverse_error(x: Any) -> Any:
+    """What the error function is ``x`` of, as single precision has it (M. Giles, Approximating the erfinv function, 2012; no form
+    in torch 2.14)."""
+    if x.dtype == DOUBLE.dtype:
+        raise NotImplementedError("the inverse error function in double precision")
+    y = op.Cast(x, to=FLOAT.dtype)
+
+    def polynomial(coefficients: Sequence[float], at: Any) -> Any:
+        found, *others = coefficients
+        for coefficient in others:
+            found = op.Add(op.Mul(found, at), coefficient)
+        return found
+
+    w = op.Neg(op.Log(op.Mul(op.Sub(1.0, y), op.Add(1.0, y))))
+    near, far = polynomial(_NEAR, op.Sub(w, 2.5)), polynomial(_FAR, op.Sub(op.Sqrt(w), 3.0))
+    found = op.Mul(op.Where(op.Less(w, 5.0), near, far), y)
+    found = op.Where(op.Equal(op.Abs(y), 1.0), op.Mul(y, math.inf), found)
+    return op.CastLike(found, x) if x.dtype.is_floating_point() else found
+
+
 def quotient(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
     """Torch exports that of integers as one of floats, which have 24 bits (2.14)."""
     if not a.dtype.is_integer() or rounding_mode is None:
@@ -114,6 +154,8 @@ def arithmetic_table() -> dict[Any, Any]:
     return {
         aten.atan2.default: atan2,
         aten.log_sigmoid.default: log_sigmoid,
+        aten.erfinv.default: inverse_error,
+        aten.hypot.default: hypotenuse,
         aten.copysign.Tensor: copy_sign,
         aten.copysign.Scalar: copy_sign,
         aten.fmax.default: without_nan(op.Max),

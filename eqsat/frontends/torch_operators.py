@@ -8,7 +8,7 @@
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +17,7 @@ from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core, nn, special
 
 from eqsat.frontends.torch_arithmetic import arithmetic_table
+from eqsat.frontends.torch_reductions import empty_is_nan, reduction_table
 
 Floats = TypeVar("Floats", FLOAT, FLOAT16, BFLOAT16, DOUBLE)
 Ends = TypeVar("Ends", INT32, INT64)
@@ -62,29 +63,9 @@ def converting_first(form: Any) -> Callable[..., Any]:
     return converted
 
 
-def of_all_axes(form: Any) -> Callable[..., Any]:
-    """A reduction whose axes are all unless stated. Torch exports it where they are stated (2.14)."""
-
-    def reduced(x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
-        return form(x, op.Constant(value_ints=[*dim] or [*range(len(x.shape))]), keepdim=keepdim)
-
-    return reduced
-
-
 def stable_sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
     """Every sort is stable in ONNX (no form of this one in torch 2.14)."""
     return core.aten_sort(x, dim, descending)
-
-
-def empty_is_nan(form: Any) -> Callable[..., Any]:
-    """A mean: that of no elements is NaN in torch, and zero in ONNX Runtime."""
-
-    @functools.wraps(form)
-    def mean(x: Any, *given: Any, **named: Any) -> Any:
-        found = form(x, *given, **named)
-        return op.Mul(found, op.CastLike(math.nan, found)) if 0 in x.shape else found
-
-    return mean
 
 
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
@@ -182,6 +163,17 @@ def of_means(form: Any) -> Callable[..., Any]:
     return scattered
 
 
+def reduced_by_index(self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """A scattering of whole slices (no form in torch 2.14)."""
+    if not self.shape:
+        raise NotImplementedError("a number reduced by an index")
+    axis = dim % len(self.shape)
+    index = op.Unsqueeze(op.Reshape(index, [-1]), [i for i in range(len(self.shape)) if i != axis] or [])
+    return in_single(of_means(core.aten_scatter_reduce))(
+        self, axis, op.Expand(index, op.Shape(source)), source, reduce, include_self
+    )
+
+
 def places(
     bounds: Any,
     values: Any,
@@ -206,6 +198,7 @@ def translation_table() -> dict[Any, Any]:
     aten = torch.ops.aten
     found: dict[Any, Any] = {
         **arithmetic_table(),
+        **reduction_table(),
         aten._int_mm.default: multiply_integers,
         aten.diagonal.default: diagonal,
         aten.diagonal_copy.default: diagonal,
@@ -213,10 +206,7 @@ def translation_table() -> dict[Any, Any]:
         aten.log_softmax.int: converting_first(special.aten_special_log_softmax),
         aten.sum.default: converting_first(core.aten_sum),
         aten.sum.dim_IntList: converting_first(core.aten_sum_dim_IntList),
-        aten.mean.default: empty_is_nan(core.aten_mean),
         aten.mean.dim: empty_is_nan(converting_first(core.aten_mean_dim)),
-        aten.amax.default: of_all_axes(core.aten_amax),
-        aten.amin.default: of_all_axes(core.aten_amin),
         aten.avg_pool2d.default: by_divisor(nn.aten_avg_pool2d, 2),
         aten.avg_pool3d.default: by_divisor(nn.aten_avg_pool3d, 3),
         aten.upsample_bilinear2d.vec: of_bytes(nn.aten_upsample_bilinear2d_vec),
@@ -225,6 +215,7 @@ def translation_table() -> dict[Any, Any]:
         aten.sort.stable: stable_sort,
         aten.index_put.default: in_single(core.aten_index_put),
         aten.scatter_add.default: in_single(core.aten_scatter_add),
+        aten.index_reduce.default: reduced_by_index,
         aten.scatter_reduce.two: in_single(of_means(core.aten_scatter_reduce)),
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):

@@ -208,6 +208,73 @@ def test_what_torch_exports_otherwise_than_it_computes(function: Any, inputs: An
         torch.testing.assert_close(value, function(*inputs), atol=1e-6, rtol=1e-6, equal_nan=True)
 
 
+NOTHING = torch.empty(0, 3)
+RUNS = torch.tensor(
+    [[0.0, -3.0, torch.nan, 5.0, 2.0], [1.0, 1.0, 1.0, -torch.inf, 1.0], [torch.inf, 2.0, 2.0, 3.0, 3.0]]
+)
+FAR_APART = torch.tensor([[-200.0, 0.0, 3.0], [-torch.inf, -torch.inf, 1.0]])
+SIDES = torch.tensor([3.0, 1e30, 0.0, torch.inf, torch.nan, 1e-30])
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda x: (x > 0).any(), [NOTHING]),
+        (lambda x: x.any(0), [NOTHING]),
+        (lambda x: x.any(dim=(0, 1)), [NOTHING]),
+        (lambda x: x.var(0), [NOTHING]),
+        (lambda x: x.std(), [NOTHING]),
+        (lambda x: x.var(0, correction=5), [RUNS[:, 3:]]),
+        (F.mse_loss, [NOTHING, NOTHING]),
+        (lambda x: F.mse_loss(x, x, reduction="sum"), [NOTHING]),
+        (lambda x: x.logcumsumexp(1), [FAR_APART]),
+        (lambda x: x.cumprod(1), [RUNS]),
+        (lambda x: x.cumprod(0), [PLACES.int()]),
+        *((lambda x, k=k: x.cummax(1)[k], [RUNS]) for k in (0, 1)),
+        *((lambda x, k=k: x.cummin(0)[k], [PLACES]) for k in (0, 1)),
+        (lambda x: x.median(), [RUNS[1:]]),
+        (lambda x: x.median(), [BYTES]),
+        (lambda x: x.median(1, keepdim=True)[0], [RUNS]),
+        (lambda x: x.median(1)[1], [torch.tensor([[3, 1, 2, 7], [5, 4, 9, 0]])]),
+        *((lambda x, k=k: x.kthvalue(k, 1)[0], [RUNS]) for k in (2, 5)),
+        (lambda x: x.kthvalue(2)[1], [BYTES.long()]),
+        (lambda x: torch.cdist(x, x[:2] + 1, 1), [torch.randn(4, 3)]),
+        (lambda x: torch.cdist(x, x[:2] + 1, torch.inf), [torch.randn(4, 3)]),
+        (lambda x: torch.cdist(x, x[:2] + 1, 3), [torch.randn(4, 3)]),
+        (torch.hypot, [SIDES[:, None], SIDES]),
+        (torch.erfinv, [torch.tensor([-1.0, -0.9999, -0.3, 0.0, 1e-20, 0.999999, 1.0, 1.5])]),
+        (torch.erfinv, [torch.tensor([-0.99, 0.0, 0.5]).half()]),
+        (lambda x: x.index_reduce(0, torch.tensor([2, 2]), x[:2], "mean"), [torch.randn(3, 3)]),
+        (lambda x: x.index_reduce(1, torch.tensor([2, 0]), x[:, :2], "amax", include_self=False), [torch.randn(3, 3)]),
+    ],
+    ids=[
+        *("any", "any-of-axis", "any-of-axes", "variance", "deviation", "corrected", "error", "sum-of-errors"),
+        *("logs", "products", "products-of-integers", "largest", "last-largest", "smallest", "last-smallest"),
+        *("median", "median-of-bytes", "median-of-axis", "place-of-median", "second", "fifth", "place-of-second"),
+        *(
+            "distance-1",
+            "distance-most",
+            "distance-3",
+            "hypotenuse",
+            "inverse-error",
+            "inverse-error-of-half",
+            "mean-of-index",
+            "largest-of-index",
+        ),
+    ],
+)
+def test_reductions_of_nothing_running_ones_and_elements_by_size_are_as_in_torch(function: Any, inputs: Any) -> None:
+    test_what_torch_exports_otherwise_than_it_computes(function, inputs)
+
+
+def test_a_running_product_along_an_axis_of_unknown_extent_is_refused_by_name() -> None:
+    shapes = (({1: torch.export.Dim("length", min=2)},),)
+    with pytest.raises(eqsat.ModelError, match="a running reduction along an axis whose extent is not known"):
+        eqsat.optimize(
+            Applied(lambda x: x.cumprod(1)).eval(), example_inputs=(torch.randn(2, 5),), dynamic_shapes=shapes
+        )
+
+
 class Branching(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return x if x.sum() > 0 else -x
