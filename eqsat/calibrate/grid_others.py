@@ -16,6 +16,10 @@ IMAGES = ((64, 112), (256, 56), (512, 28), (1024, 14), (2048, 7), (32, 32), (336
 SCORES = ((12, 128), (12, 197), (96, 384), (16, 64), (16, 256))
 _HEADS = ((12, 128, 64), (8, 128, 64), (2, 128, 64), (12, 384, 64))
 
+_SHORT_RUNS = ((32, 8, 3), (32, 8, 16), (64, 32, 32), (64, 8, 128))
+_SHORT_ROWS = ((1024, 3), (256, 16), (128, 64))
+"""Where an operand repeats ONNX Runtime begins anew for each run of elements, however few these are."""
+
 _UNARY = {
     F: ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Sqrt", "Neg", "Abs", "Reciprocal", "HardSwish", "HardSigmoid", "LeakyRelu",
         "Gelu", "Round", "Floor", "Log", "com.microsoft::QuickGelu", "com.microsoft::FastGelu", "com.microsoft::Gelu"),
@@ -46,6 +50,10 @@ def _elementwise() -> Iterator[Cases]:
         yield Kernels(name, _HEADS, lambda h, s, d: [data(F, 1, h, s, d), data(F, 1, h, 1, d)])
         yield Kernels(name, _HEADS, lambda h, s, d: [data(F, 1, s, h, d), data(F, 1, s, 1, d)])
         yield Kernels(name, _HEADS[:2], lambda h, s, d: [data(F, 1, h, d, s), data(F, 1, h, d, 1)])
+    for name in ("Add", "Mul", "Sub", "Div"):
+        yield Kernels(name, _SHORT_RUNS, lambda r, n, c: [data(F, 1, r, n, c), data(F, 1, r, 1, c)])
+        yield Kernels(name, _SHORT_ROWS, lambda r, c: [data(F, 1, r, c), data(F, 1, r, 1)])
+        yield Kernels(name, _SHORT_ROWS[:2], lambda r, c: [data(F, 1, r, c), weight(F, c)])
     yield Kernels("Relu", IMAGES, lambda c, s: [data(F, 1, c, s, s)])
     yield Kernels("Clip", (*_ELEMENTS, *ROWS), lambda r, c: [data(F, r, c), value(F, 0.0), value(F, 6.0)])
     yield Kernels("Clip", IMAGES, lambda c, s: [data(F, 1, c, s, s), value(F, 0.0), value(F, 6.0)])

@@ -43,6 +43,9 @@ _SCORE = 160.0
 _LAYING_OUT = 80.0
 """Operations of products that take as long as it does to put an element of a window in its place: 0.55 ns."""
 
+_BEGINNING = 100.0
+"""Operations on elements that take as long as it does to begin a run of them where an operand repeats: 12 ns."""
+
 _TABLES = {"Gather": {0: 1}, "com.microsoft::EmbedLayerNormalization": {2: 0, 3: 0}}
 """Operands of which rows are looked up, and the operands that say which rows."""
 
@@ -55,6 +58,7 @@ def plain(work: Work) -> Work:
     through the memory from end to end, whatever axes it is said to have. Split cuts rows: the axis and all behind it. Transpose
     and Pad do an operation for each stretch of elements that stay side by side, Softmax for each row that it normalises,
     convolutions of volumes some for each element of their windows.
+    Where an operand repeats, elementwise operators do some for each run that is computed at once.
     Attention does some for each score, of which narrow heads have more. A table has no more rows than are looked up.
     """
     types = list(work.types)
@@ -148,6 +152,7 @@ def _flattened(work: Work) -> Work:
     if partial:
         if traits_of(work.operators[0]).vectors:
             return work
+        work = replace(work, flops=work.flops + _BEGINNING * _runs(full, partial))
         trailing = {tuple(s[next(i for i, d in enumerate(s) if d != 1) :]) for s in partial}
         row = trailing.pop()
         if trailing or full[len(full) - len(row) :] != row:
@@ -162,7 +167,18 @@ def _flattened(work: Work) -> Work:
         return TensorType(type.dtype, whole if extent == math.prod(full) else () if extent == 1 else (inner,))
 
     results = [flat(t) or t for t in work.results]
-    return _again(work, [flat(t) for t in work.types], results)
+    return replace(_again(work, [flat(t) for t in work.types], results), flops=work.flops)
+
+
+def _runs(full: tuple[int, ...], partial: Sequence[tuple[int, ...]]) -> int:
+    """In how many runs elements are computed where operands repeat: along the last axes in which each of them has all
+    elements, or one."""
+    padded = [(1,) * (len(full) - len(s)) + s for s in partial]
+    axes = [(d, tuple(s[i] == d for s in padded)) for i, d in enumerate(full) if d != 1]
+    inner = len(axes)
+    while inner and axes[inner - 1][1] == axes[-1][1]:
+        inner -= 1
+    return math.prod(d for d, _ in axes[:inner])
 
 
 def _cut_in_rows(work: Work) -> Work:

@@ -47,8 +47,28 @@ def test_elementwise_kernels_run_over_memory(operands: list[Shape], expected: li
     assert shapes(plain(work("Add" if len(operands) > 1 else "Relu", *operands))) == expected
 
 
+@pytest.mark.parametrize(
+    ("operands", "runs"),
+    [
+        ([(6, 4), (6, 4)], 0),
+        ([(6, 4), ()], 0),
+        ([(6, 4), (4,)], 6),
+        ([(6, 4), (6, 1)], 6),
+        ([(2, 3, 4), (3, 4)], 2),
+        ([(2, 3, 4), (2, 1, 4)], 6),
+        ([(2, 3, 5, 5), (2, 3, 1, 1)], 6),
+        ([(2, 3, 1, 4), (1, 3, 1, 4)], 2),
+        ([(2, 3, 4), (2, 1, 4), (4,)], 6),
+    ],
+    ids=str,
+)
+def test_operands_that_repeat_take_operations_for_each_run(operands: list[Shape], runs: int) -> None:
+    before = work("Add" if len(operands) == 2 else "Where", *operands)
+    assert plain(before).flops == before.flops + 100 * runs
+
+
 def test_operators_that_compute_alike_work_alike() -> None:
-    before = work("Add", (2, 3, 4), (3, 4))
+    before = work("Add", (2, 3, 4), (2, 3, 4))
     after = plain(before)
     assert (after.flops, after.bytes, after.operators) == (before.flops, before.bytes, before.operators)
 
