@@ -122,8 +122,8 @@ IMAGE = 4
 
 
 def leaves_blocks(work: Work) -> bool:
-    """Whether a kernel cuts the channels of an image: ONNX Runtime computes convolutions of images on blocks of channels, those of
-    half precision in float32, and has no such kernel on blocks, so that the image is reordered before and the parts are after."""
+    """Whether a kernel cuts the channels of an image: ONNX Runtime computes convolutions of images on blocks of channels, those
+    of half precision in float32, and has no such kernel on blocks, so that the image is reordered before and the parts after."""
     return _axes_of_cut(work) == IMAGE
 
 

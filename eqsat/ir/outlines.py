@@ -99,24 +99,25 @@ def _out_of_blocks(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (batch, *extents, channels) if last else (batch, channels, *extents)),)
 
 
+_BLOCKS = "com.microsoft.nchwc"
+
 OUTLINES: Mapping[str, InferRule] = {
-    f"com.microsoft{domain}::{op}": outline
-    for domain, outlines in {
-        "": {
-            "DynamicQuantizeLSTM": _of_quantised_lstm,
-            "GatherBlockQuantized": _of_packed_rows,
-            "MatMulBnb4": _of_packed_weights,
-            "QAttention": _of_quantised_attention,
-            "QMoE": as_the_first,
-        },
-        ".nchwc": {
-            **dict.fromkeys(("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"), _on_blocks),
-            "ReorderInput": _into_blocks,
-            "ReorderOutput": _out_of_blocks,
-        },
-    }.items()
-    for op, outline in outlines.items()
+    "com.microsoft::DynamicQuantizeLSTM": _of_quantised_lstm,
+    "com.microsoft::GatherBlockQuantized": _of_packed_rows,
+    "com.microsoft::MatMulBnb4": _of_packed_weights,
+    "com.microsoft::QAttention": _of_quantised_attention,
+    "com.microsoft::QMoE": as_the_first,
+    f"{_BLOCKS}::ReorderInput": _into_blocks,
+    f"{_BLOCKS}::ReorderOutput": _out_of_blocks,
 }
+
+
+def _outline_of(node: Node) -> InferRule | None:
+    definition = operator(node.op, node.domain) if node.domain else None
+    if definition is not None:
+        return definition.outline
+    standard = node.domain == _BLOCKS and operator(node.op) is not None
+    return _on_blocks if standard else OUTLINES.get(node.key)
 
 
 def outlined(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarray | None]) -> tuple[Type, ...]:
@@ -124,8 +125,7 @@ def outlined(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarr
 
     Raises `ShapeError` where the inputs contradict the operator.
     """
-    definition = operator(node.op, node.domain) if node.domain else None
-    outline = definition.outline if definition is not None else OUTLINES.get(node.key)
+    outline = _outline_of(node)
     if outline is None:
         return ()
     try:

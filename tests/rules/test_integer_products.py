@@ -98,7 +98,7 @@ def test_scales_along_the_contracted_axis_stay_in_float() -> None:
 
 @pytest.mark.parametrize("form", ["flat", "onnxruntime"])
 def test_weights_scaled_in_blocks_of_their_rows_stay_in_float(form: Any) -> None:
-    """Blocks along the axis of the columns are not columns, though there may be as many scales. No rule fails, so none is left out."""
+    """Blocks along the axis of the columns are not columns. No rule fails, so none is left out."""
     g = Quantised()
     integers, scales = RNG.integers(-127, 128, (32, 64)).astype(np.int8), RNG.uniform(0.001, 0.01, (32, 4))
     weight = g.b.op(
