@@ -59,10 +59,10 @@ class Saturated:
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
-        ``domains``, or that the graph itself has, which ONNX Runtime has kernels for, as operators on 8-bit integers need in any
-        case, and on bfloat16 where those of the graph have; of all those what the reader takes, and of ``expanded``, which the
-        target would spell out again, those that the graph itself has. The same answer for the same question is the same
-        function."""
+        ``domains``, or that the graph itself has, which ONNX Runtime has kernels for, as operators on numbers of 8 bits and less
+        need in any case, and on bfloat16 where those of the graph have; of all those what the reader takes, and of
+        ``expanded``, which the target would spell out again, those that the graph itself has. The same answer for the same
+        question is the same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
@@ -70,7 +70,7 @@ class Saturated:
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
         from eqsat.backends.onnx_form import may_hold, may_name
-        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, may_run, takes_bytes
+        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, may_run, takes_narrow
 
         graph, domains = self.encoding.graph, self.domains
         reader = self.reader or find_consumer("onnxruntime")
@@ -93,7 +93,7 @@ class Saturated:
                 return False
             domain, op = split_key(key)
             if not domain:
-                found = takes_bytes(op, types) and (not _in_bfloat16(types) or not runs() or may_run(key, types))
+                found = takes_narrow(op, types) and (not _in_bfloat16(types) or not runs() or may_run(key, types))
                 return found and holds(op)
             return (domain in domains or key in domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
 

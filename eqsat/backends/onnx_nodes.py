@@ -10,7 +10,7 @@ import onnx
 from eqsat.backends.onnx_form import form_of_body
 from eqsat.frontends.onnx.envelope import envelope_of
 from eqsat.frontends.onnx.subgraphs import rename_captures
-from eqsat.ir.constants import Constant
+from eqsat.ir.constants import Constant, pack
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, captures_of
 from eqsat.ir.operator import domain_in_files, traits_of
@@ -183,17 +183,9 @@ def describe_tensor(name: str, constant: Constant) -> onnx.TensorProto:
 def tensor_bytes(constant: Constant) -> memoryview:
     """The elements as they are stored in a file: little-endian, row-major, sub-byte elements packed low bits first."""
     array = np.ascontiguousarray(constant.numpy()).reshape(-1)
-    bits = constant.dtype.bits
-    if bits >= 8:
-        return array.view(np.uint8).data if array.size else memoryview(b"")
-    per_byte = 8 // bits
-    padded = np.zeros(-(-array.size // per_byte) * per_byte, np.uint8)
-    padded[: array.size] = array.view(np.uint8) & ((1 << bits) - 1)
-    rows = padded.reshape(-1, per_byte)
-    packed = np.zeros(len(rows), np.uint8)
-    for i in range(per_byte):
-        packed |= rows[:, i] << (bits * i)
-    return packed.data
+    if constant.dtype.bits < 8:
+        return pack(array, constant.dtype).data
+    return array.view(np.uint8).data if array.size else memoryview(b"")
 
 
 def write_type(type: Type) -> onnx.TypeProto:

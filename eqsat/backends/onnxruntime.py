@@ -20,7 +20,8 @@ import numpy as np
 import onnx
 
 from eqsat.errors import FeedError, ModelError, OptionError
-from eqsat.ir.types import DType
+from eqsat.ir.constants import decode, pack
+from eqsat.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -356,9 +357,13 @@ def _ort_value(array: Any) -> Any:
     array = np.asarray(array, order="C")
     if not _is_of_another_package(array):
         return ort.OrtValue.ortvalue_from_numpy(array)
-    code = int(DType.of(array.dtype))
+    dtype = DType.of(array.dtype)
+    if dtype.bits < 8:
+        value, packed = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), int(dtype)), pack(array, dtype)
+        ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
+        return value
     raw = array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, code)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
 
 
 def _to_numpy(value: Any) -> Any:
@@ -366,8 +371,6 @@ def _to_numpy(value: Any) -> Any:
         return value.numpy()
     if _is_plain(value.data_type()):
         return value.numpy()
-    dtype, shape = DType(value.element_type()), value.shape()
-    if dtype.bits < 8:
-        raise ModelError(f"values of type {value.data_type()} are packed and cannot be handed out")
-    raw = bytearray(ctypes.string_at(value.data_ptr(), math.prod(shape) * dtype.numpy.itemsize))  # bytes are immutable
-    return np.frombuffer(raw, dtype.numpy).reshape(shape)
+    dtype, shape = DType(value.element_type()), tuple(value.shape())
+    raw = bytearray(ctypes.string_at(value.data_ptr(), -(-math.prod(shape) * dtype.bits // 8)))  # bytes are immutable
+    return decode(raw, 0, len(raw), TensorType(dtype, shape))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import domain_in_files, split_key
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import DType, TensorType, Type
 
 DOMAIN = "com.microsoft"
 """Domain of the fused operators of ONNX Runtime."""
@@ -16,7 +16,9 @@ _PROVIDER = "CPUExecutionProvider"
 _OPEN = 2**31 - 1
 """Last version of a kernel that has none. It is taken for its first one only: what later ones mean it cannot know."""
 
-_BYTES = frozenset(("tensor(int8)", "tensor(uint8)"))
+_NARROW = frozenset(
+    f"tensor({d.name.lower()})" for d in DType if d.name != "UNDEFINED" and d is not DType.BOOL and d.bits <= 8
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,13 @@ def has_kernel(op: str, types: Sequence[Type | None]) -> bool:
     return _has_kernel(domain_in_files(op, DOMAIN), op, _type_strings(types))
 
 
-def takes_bytes(op: str, types: Sequence[Type | None]) -> bool:
-    """Whether an operator of the standard may have inputs of these types, as far as 8-bit integers are concerned.
+def takes_narrow(op: str, types: Sequence[Type | None]) -> bool:
+    """Whether an operator of the standard may have inputs of these types, as far as numbers of 8 bits and less are concerned.
 
     ``True`` where there are none among them, and where ONNX Runtime cannot say.
     """
     dtypes = _type_strings(types)
-    return _BYTES.isdisjoint(dtypes) or not _kernels() or _has_kernel("", op, dtypes)
+    return _NARROW.isdisjoint(dtypes) or not _kernels() or _has_kernel("", op, dtypes)
 
 
 def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = False) -> bool:

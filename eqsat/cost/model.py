@@ -124,8 +124,8 @@ IMAGE = 4
 
 
 def leaves_blocks(work: Work) -> bool:
-    """Whether a kernel cuts the channels of an image: ONNX Runtime computes convolutions of images on blocks of channels, and
-    has no such kernel on blocks, so that the image is reordered before and the parts are after."""
+    """Whether a kernel cuts the channels of an image: ONNX Runtime computes convolutions of images on blocks of channels, those
+    of half precision in float32, and has no such kernel on blocks, so that the image is reordered before and the parts after."""
     return _axes_of_cut(work) == IMAGE
 
 
@@ -135,7 +135,7 @@ def _axes_of_cut(work: Work) -> int:
     if work.operators[:1] != ("Split",) or work.attributes.get("axis", 0) != 1 or not isinstance(image, TensorType):
         return 0
     shape = image.shape
-    if shape is None or len(shape) < IMAGE or image.dtype is not DType.FLOAT:
+    if shape is None or len(shape) < IMAGE or image.dtype not in (DType.FLOAT, DType.FLOAT16):
         return 0
     return len(shape) if isinstance(shape[1], int) and shape[1] >= LEAST_BLOCK else 0
 

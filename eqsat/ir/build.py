@@ -66,11 +66,14 @@ class GraphBuilder:
         return name
 
     def op(self, op: str, *inputs: str | None, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
-        """Applies an operator. Returns the name of its output, or a tuple of names when ``outputs`` is not 1.
+        """Applies an operator. Returns the name of its output, or a tuple of names when ``outputs`` is not 1. Operands that are
+        ``None`` at the end are left out: an empty name there is an operand that may be absent, which not all readers take.
 
         Raises `ModelError` for an operator or an attribute that ONNX does not have and for an input that is no value of the
         graph, `ShapeError` for operands that the operator does not take.
         """
+        while inputs and not inputs[-1]:
+            inputs = inputs[:-1]
         if domain == "" and "::" not in op:
             _check_use(op, len(inputs), attributes)
         names = tuple(self._name(op.lower()) for _ in range(outputs))

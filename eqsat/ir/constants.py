@@ -168,7 +168,7 @@ def _map(source: FileRange, type: TensorType) -> np.ndarray:
     return decode(view, source.offset - start, source.length, type)
 
 
-def decode(data: mmap.mmap | bytes, offset: int, length: int, type: TensorType) -> np.ndarray:
+def decode(data: mmap.mmap | bytes | bytearray, offset: int, length: int, type: TensorType) -> np.ndarray:
     """The elements of a tensor of this type that lie in ``length`` bytes from ``offset`` on."""
     shape = tuple(d for d in type.shape or () if isinstance(d, int))
     if length == 0:
@@ -193,6 +193,18 @@ def unpack(packed: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarr
     if dtype in (DType.UINT4, DType.UINT2):
         return raw.astype(dtype.numpy).reshape(shape)
     return raw.view(dtype.numpy).reshape(shape)
+
+
+def pack(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """Bytes with the elements of an array of a sub-byte type, low bits first; see `unpack`."""
+    per_byte = 8 // dtype.bits
+    padded = np.zeros(-(-array.size // per_byte) * per_byte, np.uint8)
+    padded[: array.size] = array.reshape(-1).view(np.uint8) & ((1 << dtype.bits) - 1)
+    rows = padded.reshape(-1, per_byte)
+    packed = np.zeros(len(rows), np.uint8)
+    for i in range(per_byte):
+        packed |= rows[:, i] << (dtype.bits * i)
+    return packed
 
 
 _SAMPLED_WHOLE = 512

@@ -5,6 +5,7 @@ nothing is known of the extents behind it, and no structure there is found.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,12 @@ from onnx import AttributeProto, helper
 
 from eqsat.ir.extents import multiply
 from eqsat.ir.graph import Attributes, AttributeValue, Node, RawAttribute
+from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, InferRule, operator
 from eqsat.ir.types import DType, TensorType, Type
+
+_BLOCK = 16
+"""Channels of the largest blocks on which ONNX Runtime computes convolutions."""
 
 
 def rows_by(app: Application, columns: int) -> tuple[Type, ...]:
@@ -66,16 +71,53 @@ def as_the_first(app: Application) -> tuple[Type, ...]:
     return (app.tensor(0),)
 
 
+def _on_blocks(app: Application) -> tuple[Type, ...]:
+    """What the operator of ONNX of that name makes: channels in blocks are as many, and so are filters."""
+    op = app.op.rpartition("::")[2]
+    definition = operator(op)
+    assert definition is not None
+    return tuple(definition.infer(replace(app, op=op, outputs=1)))
+
+
+def _into_blocks(app: Application) -> tuple[Type, ...]:
+    """Channels second, and filled up to whole blocks, of 8 or 16."""
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    batch, *extents = x.shape
+    channels = extents.pop(-1 if app.attr("channels_last", 0) else 0)
+    whole = isinstance(channels, int) and channels % _BLOCK == 0
+    return (TensorType(x.dtype, (batch, channels if whole else fresh_symbol(), *extents)),)
+
+
+def _out_of_blocks(app: Application) -> tuple[Type, ...]:
+    x, channels = app.tensor(0), int(app.attributes["channels"])
+    if x.shape is None:
+        return (x,)
+    batch, _, *extents = x.shape
+    last = app.attr("channels_last", 0)
+    return (TensorType(x.dtype, (batch, *extents, channels) if last else (batch, channels, *extents)),)
+
+
+_BLOCKS = "com.microsoft.nchwc"
+
 OUTLINES: Mapping[str, InferRule] = {
-    f"com.microsoft::{op}": outline
-    for op, outline in {
-        "DynamicQuantizeLSTM": _of_quantised_lstm,
-        "GatherBlockQuantized": _of_packed_rows,
-        "MatMulBnb4": _of_packed_weights,
-        "QAttention": _of_quantised_attention,
-        "QMoE": as_the_first,
-    }.items()
+    "com.microsoft::DynamicQuantizeLSTM": _of_quantised_lstm,
+    "com.microsoft::GatherBlockQuantized": _of_packed_rows,
+    "com.microsoft::MatMulBnb4": _of_packed_weights,
+    "com.microsoft::QAttention": _of_quantised_attention,
+    "com.microsoft::QMoE": as_the_first,
+    f"{_BLOCKS}::ReorderInput": _into_blocks,
+    f"{_BLOCKS}::ReorderOutput": _out_of_blocks,
 }
+
+
+def _outline_of(node: Node) -> InferRule | None:
+    definition = operator(node.op, node.domain) if node.domain else None
+    if definition is not None:
+        return definition.outline
+    standard = node.domain == _BLOCKS and operator(node.op) is not None
+    return _on_blocks if standard else OUTLINES.get(node.key)
 
 
 def outlined(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarray | None]) -> tuple[Type, ...]:
@@ -83,8 +125,7 @@ def outlined(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarr
 
     Raises `ShapeError` where the inputs contradict the operator.
     """
-    definition = operator(node.op, node.domain) if node.domain else None
-    outline = definition.outline if definition is not None else OUTLINES.get(node.key)
+    outline = _outline_of(node)
     if outline is None:
         return ()
     try:
@@ -98,4 +139,5 @@ def _read(value: AttributeValue) -> Any:
     """An attribute, as the file has it where nobody knows the meaning of the node."""
     if not isinstance(value, RawAttribute):
         return value
-    return helper.get_attribute_value(AttributeProto.FromString(value.proto))
+    found = helper.get_attribute_value(AttributeProto.FromString(value.proto))
+    return found.decode() if isinstance(found, bytes) else found

@@ -61,7 +61,8 @@ equation = Equations(
 UNSIGNED = worthwhile("kernels for unsigned integers by bytes: a.dtype is uint8 and w.dtype in BYTES")
 COLUMNS = (
     "one scale on the left: per_tensor(sa, za)",
-    "one scale, or one for each column: per_tensor(sw, zw) or w.rank == 2 and dw.attr('axis', 1) % 2 == 1",
+    """one scale, or one for each column: per_tensor(sw, zw)
+        or w.rank == 2 and dw.attr('axis', 1) % 2 == 1 and unblocked(dw.attributes)""",
 )
 FITS = "the sums fit into int32, and scaled into float32: sums_fit(a, za, w, zw, sa, sw)"
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
-from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
+from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_narrow
 from eqsat.cli import app
 from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
@@ -120,13 +120,18 @@ def test_kernels_are_asked_for_by_element_type() -> None:
     assert not has_kernel("NoSuchOperator", [f32])
 
 
-def test_only_8_bit_integers_are_asked_for_in_the_standard() -> None:
-    u8, s8, f32, i64 = (tensor_type(d, (2, 2)) for d in ("uint8", "int8", "float32", "int64"))
-    assert takes_bytes("Slice", [s8, i64, i64, None])
-    assert takes_bytes("MatMulInteger", [u8, s8, u8, s8])
-    assert not takes_bytes("Softmax", [s8])
-    assert not takes_bytes("MatMul", [u8, u8])
-    assert takes_bytes("NoSuchOperator", [f32])
+def test_only_numbers_of_8_bits_and_less_are_asked_for_in_the_standard() -> None:
+    u8, s8, f32, i64, u4, f8 = (
+        tensor_type(d, (2, 2)) for d in ("uint8", "int8", "float32", "int64", "uint4", "float8_e4m3fn")
+    )
+    assert takes_narrow("Slice", [s8, i64, i64, None])
+    assert takes_narrow("MatMulInteger", [u8, s8, u8, s8])
+    assert not takes_narrow("Softmax", [s8])
+    assert not takes_narrow("MatMul", [u8, u8])
+    assert takes_narrow("DequantizeLinear", [f8, f32, f8])
+    assert not takes_narrow("Split", [f8, i64])
+    assert not takes_narrow("Split", [u4, i64])
+    assert takes_narrow("NoSuchOperator", [f32])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -228,3 +233,19 @@ def test_convolutions_of_half_precision_share_no_bias() -> None:
     graph = b.finish({"y": b.op("Conv", h, b.constant(np.full((16, 16, 1, 1), 2, np.float16)), bias)})
     first, second = to_model(graph).graph.node
     assert first.input[2] != second.input[2]
+
+
+@pytest.mark.parametrize("dtype", ["uint4", "int4"])
+def test_numbers_of_less_than_a_byte_go_in_and_out(dtype: str) -> None:
+    b = GraphBuilder()
+    x, zero, one = (
+        b.input("x", dtype, (3, 5)),
+        b.constant(np.zeros((), np.int8).astype(dtype)),
+        b.constant(np.float32(1)),
+    )
+    floats = b.op("DequantizeLinear", x, one, zero)
+    turned = b.op("QuantizeLinear", b.op("Neg", b.op("Neg", floats)), one, zero)
+    given = np.arange(15).reshape(3, 5).astype(dtype)
+    found = Session(to_model(b.finish({"floats": floats, "again": turned}))).run({"x": given})
+    np.testing.assert_array_equal(found["floats"], given.astype(np.float32))
+    np.testing.assert_array_equal(found["again"], given)

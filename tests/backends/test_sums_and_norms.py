@@ -89,3 +89,15 @@ def test_each_parameter_of_a_norm_over_several_axes_has_axes_of_its_own(bias: tu
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)}
     found = Session(to_model(graph)).run(feeds)["y"]
     np.testing.assert_allclose(found, run(graph, feeds)["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_norm_without_a_shift_is_not_written_with_an_absent_one() -> None:
+    """Which ONNX Runtime's own fusion reads, and ends the process."""
+    b = GraphBuilder()
+    x, y = (b.input(name, "float32", ("n", 6, 32)) for name in "xy")
+    scale, bias = (b.constant(np.linspace(n, 1, 32, dtype=np.float32)) for n in (2, -1))
+    norm = b.op("SkipLayerNormalization", x, y, scale, None, bias, domain="com.microsoft", epsilon=1e-5)
+    found = eqsat.optimize(b.finish([norm]), form="onnxruntime", verify=False)
+    [written] = [n for n in found.to_onnx().graph.node if n.op_type == "LayerNormalization"]
+    assert len(written.input) == 2
+    assert all(written.input)

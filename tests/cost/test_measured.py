@@ -236,10 +236,13 @@ def test_scales_of_columns_and_a_bias_make_a_product_of_integers_no_dearer() -> 
     assert len(prices) == 1
 
 
-def test_splitting_the_channels_of_an_image_pays_for_leaving_blocks() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_splitting_the_channels_of_an_image_pays_for_leaving_blocks(dtype: str) -> None:
+    """In half precision, too: ONNX Runtime computes convolutions of it in float32, by the same kernels."""
+
     def split(shape: tuple[int, ...]) -> float:
-        parts = tuple(tensor_type("float32", (1, shape[1] // 2, *shape[2:])) for _ in range(2))
-        types = (tensor_type("float32", shape), tensor_type("int64", (2,)))
+        parts = tuple(tensor_type(dtype, (1, shape[1] // 2, *shape[2:])) for _ in range(2))
+        types = (tensor_type(dtype, shape), tensor_type("int64", (2,)))
         return model.kernel_cost(work_of_timing(Timing("Split", Attributes({"axis": 1}), types, parts, 1.0)), TARGET)
 
     model = MeasuredModel(shipped_table_path(TARGET.name))

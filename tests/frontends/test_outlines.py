@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
+from eqsat.backends.onnx_file import save_onnx
 from eqsat.backends.onnxruntime import Session
 from eqsat.ir.types import TensorType
 
@@ -86,3 +89,34 @@ def test_what_the_outline_does_not_cover_has_no_type() -> None:
     graph = eqsat.load(model)
     found = graph.type_of(graph.nodes[0].outputs[0])
     assert not isinstance(found, TensorType) or found.shape is None
+
+
+def test_extents_behind_what_the_runtime_laid_out_in_blocks_are_known(tmp_path: Path) -> None:
+    """The file as ONNX Runtime saves it at its highest level, where this processor has kernels for blocks of channels."""
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", ("n", 3, 25, 24))
+    first = b.op("Relu", b.op("Conv", x, b.constant(_floats(16, 3, 3, 3)), strides=(2, 2)))
+    pooled = b.op("MaxPool", first, kernel_shape=(3, 2), strides=(2, 1), pads=(1, 0, 1, 0))
+    wide = b.op("Conv", b.op("Sin", pooled), b.constant(_floats(24, 16, 1, 1)))
+    apart = b.op("AveragePool", b.op("Conv", wide, b.constant(_floats(24, 1, 3, 3)), group=24), kernel_shape=(2, 2))
+    save_onnx(b.finish({"y": b.op("GlobalAveragePool", apart), "z": b.op("Neg", apart)}), tmp_path / "x.onnx")
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "saved.onnx"), 4
+    onnxruntime.InferenceSession(str(tmp_path / "x.onnx"), options, providers=["CPUExecutionProvider"])
+    graph = eqsat.load(tmp_path / "saved.onnx")
+    blocked = {n.op for n in graph.nodes if n.domain == "com.microsoft.nchwc"}
+    if not blocked:
+        pytest.skip("no kernels for blocks of channels")
+    assert {"Conv", "MaxPool", "ReorderInput", "ReorderOutput"} <= blocked
+    values = [v for n in graph.nodes for v in n.outputs]
+    made = Session(tmp_path / "saved.onnx", extra_outputs=values).run({"x": _floats(2, 3, 25, 24)}, values)
+    for value in values:
+        found = graph.type_of(value)
+        assert isinstance(found, TensorType)
+        assert found.dtype.numpy == made[value].dtype
+        extents = [2 if d == "n" else d for d in found.shape or ()]
+        assert [d if isinstance(d, int) else e for d, e in zip(extents, made[value].shape, strict=True)] == [
+            *made[value].shape
+        ]
+    outputs = [graph.type_of(n.outputs[0]) for n in graph.nodes if n.op in ("ReorderOutput", "Conv")]
+    assert all(isinstance(d, int) for t in outputs if isinstance(t, TensorType) for d in (t.shape or ("",))[1:])

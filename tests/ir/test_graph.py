@@ -13,7 +13,7 @@ import pytest
 
 from eqsat.errors import FeedError, ModelError, ShapeError
 from eqsat.ir.build import GraphBuilder
-from eqsat.ir.constants import Constant, ConstantPool, FileRange, unpack
+from eqsat.ir.constants import Constant, ConstantPool, FileRange, pack, unpack
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.interpret import run
 from eqsat.ir.types import DType, TensorType, compatible, meet, tensor_type
@@ -142,6 +142,8 @@ def test_packed_integers() -> None:
     packed = np.array([0x1F, 0x80], np.uint8)
     assert unpack(packed, DType.INT4, (3,)).tolist() == [-1, 1, 0]
     assert unpack(packed, DType.UINT4, (4,)).tolist() == [15, 1, 0, 8]
+    for dtype in (DType.INT4, DType.UINT4, DType.INT2, DType.UINT2):
+        assert pack(unpack(packed, dtype, (4,)), dtype).tolist() == packed.tolist()[: dtype.bits // 2]
 
 
 def test_types() -> None:

@@ -144,7 +144,7 @@ def test_operators_on_bytes_without_a_kernel_are_not_chosen(
 ) -> None:
     from eqsat.backends import onnxruntime_kernels
 
-    monkeypatch.setattr(onnxruntime_kernels, "takes_bytes", lambda op, _: known or op != "SpaceToDepth")
+    monkeypatch.setattr(onnxruntime_kernels, "takes_narrow", lambda op, _: known or op != "SpaceToDepth")
     b = GraphBuilder()
     moved = b.op("SpaceToDepth", dequantized(b, b.input("x", "int8", (1, 3, 6, 8)), 2.0, np.int8(1)), blocksize=2)
     graph = b.finish({"y": quantized(b, moved, 2.0, np.int8(1))})

@@ -221,8 +221,6 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
         )
     stored = (past_keys, past_values) if past_keys else ()
     operands = [query, keys, values, given[_SCORES], *stored]
-    while operands[-1] is None:
-        operands.pop()
     scale: Any = attributes.get("scale", 0.0)
     more = {"scale": scale} if scale else {}
     return b.op(

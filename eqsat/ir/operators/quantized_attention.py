@@ -66,8 +66,6 @@ def _edge(b: Any, attributes: Attributes, edge: str, value: str | None, operands
             condition, number = others
             value = b.op("Where", condition, *((value, number) if step == "Where" else (number, value)))
             continue
-        while others and others[-1] is None:
-            others.pop()
         value = b.op(step, value, *others) if step != "Cast" else b.op("Cast", value, to=int(DType.FLOAT))
     return value
 
