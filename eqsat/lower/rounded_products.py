@@ -8,10 +8,12 @@ errors of 1e-2, and for many rows more time than a product of floats, for few le
 - of a matrix of 4 or 8 bits with constant scales: one, one for each column, or one for each block of 16 or more rows, along an
   axis that is not counted from the end,
 - read by this product only, no output of the graph, with nothing in between but Transpose and Identity,
-- and whose first operand is not itself the result of DequantizeLinear: products of two such become products of integers.
+- and whose first operand is not itself the result of DequantizeLinear of bytes: products of two such become products of integers,
+  as those of activations of 16 bits do not.
 
-Whoever exported such a pair chose it, and it costs what the runtime makes of it. A program gets none that its original does not
-have, but for such of weights that lie side by side: the weight becomes a constant of floats.
+Whoever exported such a pair chose it, and it costs what the runtime makes of it; those of activations of 16 bits cost what the
+product of floats does that the model asks for. A program gets none that its original does not have, but for such of weights that
+lie side by side: the weight becomes a constant of floats.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -55,15 +57,20 @@ def rounded_products(graph: Graph) -> Mapping[str, int]:
             value = maker.inputs[0]
             maker = makers.get(value)
         first = makers.get(node.inputs[0])
-        paired = first is not None and first.key == _DEQUANTIZE
+        paired = first is not None and _of_integers(first, graph, _MOST_BITS)
         if maker is not None and _is_weight(graph, maker) and reads[value] == 1 and not paired:
             found[value] = index
     return found
 
 
+def _of_integers(node: Node, graph: Graph, bits: int) -> bool:
+    """Whether a node dequantises integers of so many bits at most."""
+    return node.key == _DEQUANTIZE and graph.type_of(node.inputs[0]).dtype.bits <= bits
+
+
 def _is_plain_product(node: Node) -> bool:
     if node.key == "Gemm":
-        plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+        plain = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
         return all(node.attributes.get(name, value) == value for name, value in plain.items())
     return node.key == "MatMul"
 
@@ -82,8 +89,12 @@ def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
         return {}
     found: dict[int, Work] = {}
     products = rounded_products(graph)
+    makers = graph.producers() if products else {}
     for index, node in enumerate(graph.nodes if products else ()):
         product = products.get(node.outputs[0])
+        first = makers.get(graph.nodes[product].inputs[0]) if product is not None else None
+        if first is not None and first.key == _DEQUANTIZE:
+            continue
         work = _work_of_rounded(graph, node, graph.nodes[product]) if product is not None else None
         if product is not None and work is not None:
             found[product], found[index] = work, at_load(work)
@@ -94,7 +105,7 @@ def _work_of_rounded(graph: Graph, weight: Node, product: Node) -> Work | None:
     extents, integers = graph.type_of(product.inputs[1]).shape, graph.constants[weight.inputs[0]].dtype
     if extents is None or not all(isinstance(d, int) for d in extents):
         return None
-    inner, columns = (int(d) for d in (reversed(extents) if product.attributes.get("transB", 0) else extents))
+    inner, columns = (int(d) for d in extents)
     block = weight.attributes.get("block_size", 0) or _BLOCK
     count = -(-inner // block)
     says = Attributes({"K": inner, "N": columns, "bits": integers.bits, "block_size": block, "accuracy_level": _ROUNDS})

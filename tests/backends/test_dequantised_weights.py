@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -127,6 +128,10 @@ def _variants() -> dict[str, Build]:
 
         return build
 
+    def gemm_of_transposed(b: GraphBuilder, x: str, w: str, s: str) -> str:
+        bias = b.constant(np.arange(64, dtype=np.float32))
+        return b.op("Gemm", x, b.op("DequantizeLinear", w, s, axis=0), bias, transB=1)
+
     def from_the_end(b: GraphBuilder, x: str, w: str, s: str) -> str:
         return b.op("MatMul", x, b.op("DequantizeLinear", w, s, axis=-1))
 
@@ -134,19 +139,24 @@ def _variants() -> dict[str, Build]:
         weight = b.op("DequantizeLinear", w, s, axis=1)
         return b.op("MatMul", b.op("Relu", b.op("MatMul", x, weight)), weight)
 
-    def of_integers(b: GraphBuilder, x: str, w: str, s: str) -> str:
-        scale, zero = b.constant(np.float32(0.02)), b.constant(np.int8(0))
-        x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
-        return b.op("MatMul", x, b.op("DequantizeLinear", w, s, axis=1))
+    def of_integers(dtype: type[np.integer[Any]]) -> Build:
+        def build(b: GraphBuilder, x: str, w: str, s: str) -> str:
+            scale, zero = b.constant(np.float32(0.02)), b.constant(dtype(0))
+            x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
+            return b.op("MatMul", x, b.op("DequantizeLinear", w, s, axis=1))
+
+        return build
 
     return {
         "plain": _pair,
         "transposed": transposed,
         "gemm": gemm(1.0),
         "gemm with a factor": gemm(0.5),
+        "gemm of a transposed weight": gemm_of_transposed,
         "axis from the end": from_the_end,
         "read twice": read_twice,
-        "product of integers": of_integers,
+        "product of integers": of_integers(np.int8),
+        "product of integers of 16 bits": of_integers(np.int16),
         "reshaped": _through_a_view,
     }
 
