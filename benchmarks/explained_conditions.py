@@ -16,6 +16,7 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("move_pad_into_average_pool", "every window covers data"),
         *(("quantise_softmax", name) for name in ("a sum of few floats", "floats that stay finite")),
         *(("quantise_softmax", name) for name in ("whole quanta", "signed bytes hold 1")),
+        ("take_quantised_operator_apart", "whole quanta, if the kernel takes the next lower number"),
         *(
             (f"{kind}_norm_of_{total}", "in single precision")
             for kind in ("layer", "rms")

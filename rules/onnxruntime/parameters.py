@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from eqsat.conditions import asks, constant, worthwhile
 from eqsat.equations import named
 from eqsat.ir.types import DType
@@ -38,6 +40,15 @@ def are_scales(*scales: Ref) -> bool:
     return all(s.dtype is DType.FLOAT and positive(s) for s in scales)
 
 
+SHORT_OF = 2.0**-14
+"""By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
+
+
+def quanta(s: Ref) -> np.float32:
+    """Quanta in 1."""
+    return np.float32(1) / np.float32(s.value.reshape(()))
+
+
 @asks(vector={"vector": True})
 def lies_along(vector: Ref | None, value: Ref) -> bool:
     """Whether a vector, if there is one, has an element for each index of the last axis."""
@@ -54,7 +65,9 @@ def viewed(value: Term, like: Ref) -> Term:
     return value if like.rank == 2 else reshape(value, like.static_shape)
 
 
-functions = named(scalar, column, are_scales, lies_along, matrix, viewed, per_tensor, unblocked) | {"BYTES": BYTES}
+functions = named(scalar, column, are_scales, quanta, lies_along, matrix, viewed, per_tensor, unblocked) | {
+    "BYTES": BYTES
+}
 
 
 def known_parameters(operands: str, result: str = "") -> list[Condition | str]:

@@ -24,6 +24,7 @@ from eqsat.ir.operators.onnxruntime_quantised import OPERANDS
 from eqsat.rewrite import GroupView, Hint, Match, Ref, Term, apply, group_rule
 from eqsat.rules.onnxruntime.parameters import (
     POSITIVE,
+    SHORT_OF,
     SOURCE,
     are_scales,
     dequantized,
@@ -35,9 +36,6 @@ from eqsat.rules.onnxruntime.parameters import (
 from eqsat.rules.quantised.pairs import BYTES, Step, integer_range, per_tensor, steps
 from eqsat.rules.quantised.recentring import recenter, recentred
 from eqsat.rules.terms import by_class, complete_nodes, reshape
-
-_SHORT_OF = 2.0**-14
-"""By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
 
 
 @asks(x={"dtypes": BYTES})
@@ -104,11 +102,6 @@ def averages(x: Ref, s: Ref, sy: Ref) -> bool:
     return quotient / (size or 1) < 2.0**8 and quotient / (size or _MOST_IMAGE) >= 2.0**-32
 
 
-def quanta(s: Ref) -> np.float32:
-    """Quanta in 1."""
-    return np.float32(1) / np.float32(s.value.reshape(()))
-
-
 def length(x: Ref) -> int:
     """Extent of the last axis, 0 if it is not known."""
     return x.shape[-1] if x.shape and isinstance(x.shape[-1], int) else 0
@@ -154,7 +147,7 @@ quantise(
     "the last axis: i in (-1, a.rank - 1)",
     "a sum of few floats: 2 <= length(a) <= 4096",
     "floats that stay finite: 1 <= quanta(sy) <= 128 * length(a)",
-    f"whole quanta: quanta(sy) % 1 <= {_SHORT_OF}",
+    f"whole quanta: quanta(sy) % 1 <= {SHORT_OF}",
     "signed bytes hold 1: root.dtype is uint8 or quanta(sy) + (0 if zy is None else zy.high) <= 127",
     given="axis=i, **n",
     kept="axis=-1, opset=13",

@@ -21,7 +21,7 @@ from eqsat.ir.operator import Operator, defined, operators_with, split_key
 from eqsat.ir.schema_operator import outputs_asked_for
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
 from eqsat.rules.linear.alignment import spread
-from eqsat.rules.onnxruntime.parameters import are_scales, column
+from eqsat.rules.onnxruntime.parameters import SHORT_OF, are_scales, column, quanta
 from eqsat.rules.quantised.integer_bounds import INT32_MAX, rounding, scaled, total
 from eqsat.rules.quantised.pairs import BYTES
 from eqsat.rules.terms import outputs_of
@@ -158,6 +158,12 @@ def sums_alike(op: str, inputs: Sequence[Ref | None]) -> bool:
     return largest <= INT32_MAX and scaled(sx, sw, largest) and off <= 0.5
 
 
+def counts_whole(op: str, inputs: Sequence[Ref | None]) -> bool:
+    """Whether the kernel has as many quanta in 1 as there are: that of Softmax takes the next lower whole number of them."""
+    s = inputs[3]
+    return not op.endswith("::QLinearSoftmax") or (s is not None and bool(quanta(s) % 1 <= SHORT_OF))
+
+
 def _drawn_bytes(d: Sampler) -> Instance:
     drawing = Drawing()
     if d.chance(0.1):
@@ -174,9 +180,13 @@ def _drawn_bytes(d: Sampler) -> Instance:
         found = [drawing.value(v) for v in (fixed(d.positive((count,))), fixed(d.integers((count,), "uint8")))]
         return d.choose((found, found, [found[0], single[1]], [single[0], found[1]]))
 
-    kind = d.choose(("QLinearMatMul", "QLinearConv", "QLinearAdd", "QLinearSigmoid"))
+    kind = d.choose(("QLinearMatMul", "QLinearConv", "QLinearAdd", "QLinearSigmoid", "QLinearSoftmax"))
     if kind == "QLinearSigmoid":
         return drawing.finish(drawing.op(f"com.microsoft::{kind}", *codes(rows, columns), *codes()[1:]))
+    if kind == "QLinearSoftmax":
+        quantum = fixed(np.float32(1 / d.choose((255, 256, 280.5))))
+        result = drawing.value(quantum), drawing.value(fixed(np.uint8(0)))
+        return drawing.finish(drawing.op(f"com.microsoft::{kind}", *codes(rows, 8), *result, opset=13))
     if kind == "QLinearAdd":
         operands = *codes(rows, columns), *codes(columns)
         return drawing.finish(drawing.op(f"com.microsoft::{kind}", *operands, *codes()[1:]))
@@ -220,8 +230,9 @@ def _drawn_to_cancel(d: Sampler, drawing: Drawing) -> Instance:
         OF_FILE,
         "numbers, or a scale for each row, column or channel: lie_along(op, inputs)",
         "sums of floats round to those of integers: '::' in op or sums_alike(op, inputs)",
+        "whole quanta, if the kernel takes the next lower number: counts_whole(op, inputs)",
         worthwhile("kernels for one scale of the result: has_one_scale(op, inputs)"),
-        functions=named(has_one_scale, lie_along, sums_alike),
+        functions=named(counts_whole, has_one_scale, lie_along, sums_alike),
     ),
     exactness=Exactness.LSB,
     source="what its definition says",
