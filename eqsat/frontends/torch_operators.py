@@ -144,11 +144,19 @@ def of_bytes(form: Any) -> Callable[..., Any]:
     return interpolated
 
 
-def of_means(form: Any) -> Callable[..., Any]:
-    """Torch exports the mean of what is scattered to a place as the last of it (2.14): it is the sum by the count."""
+_WORST = {"amax": -math.inf, "amin": math.inf}
+
+
+def scattering(form: Any) -> Callable[..., Any]:
+    """Torch exports the mean of what is scattered to a place as the last of it (2.14): it is the sum by the count. And the
+    largest, or smallest, as not beyond the least or greatest number."""
 
     @functools.wraps(form.func)
     def scattered(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
+        if reduce in _WORST and not include_self and self.shape and self.dtype.is_floating_point():
+            worst = op.Expand(op.CastLike(_WORST[reduce], self), op.Shape(index))
+            start = read_as(op.ScatterElements(self, index, worst, axis=dim), self, self.dtype)
+            return form(start, dim, index, src, reduce, True)
         if reduce != "mean":
             return form(self, dim, index, src, reduce, include_self)
         if not self.dtype.is_floating_point():
@@ -169,7 +177,7 @@ def reduced_by_index(self: Any, dim: int, index: Any, source: Any, reduce: str, 
         raise NotImplementedError("a number reduced by an index")
     axis = dim % len(self.shape)
     index = op.Unsqueeze(op.Reshape(index, [-1]), [i for i in range(len(self.shape)) if i != axis] or [])
-    return in_single(of_means(core.aten_scatter_reduce))(
+    return in_single(scattering(core.aten_scatter_reduce))(
         self, axis, op.Expand(index, op.Shape(source)), source, reduce, include_self
     )
 
@@ -216,7 +224,7 @@ def translation_table() -> dict[Any, Any]:
         aten.index_put.default: in_single(core.aten_index_put),
         aten.scatter_add.default: in_single(core.aten_scatter_add),
         aten.index_reduce.default: reduced_by_index,
-        aten.scatter_reduce.two: in_single(of_means(core.aten_scatter_reduce)),
+        aten.scatter_reduce.two: in_single(scattering(core.aten_scatter_reduce)),
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         found[torch.ops.transformers.grouped_mm_fallback.default] = multiply_groups

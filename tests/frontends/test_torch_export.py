@@ -161,6 +161,14 @@ PLACES = torch.tensor([[0, 1, 1], [1, 1, 2]])
             lambda i, x: torch.ones(3, 3).scatter_reduce(0, i, x, "mean", include_self=False),
             [PLACES, torch.randn(2, 3)],
         ),
+        (
+            lambda i, x: torch.ones(3, 3).scatter_reduce(0, i, x - torch.inf, "amax", include_self=False),
+            [PLACES, torch.randn(2, 3)],
+        ),
+        (
+            lambda i, x: torch.ones(3, 3).scatter_reduce(0, i, x + torch.inf, "amin", include_self=False),
+            [PLACES, torch.randn(2, 3)],
+        ),
         (lambda i, x: torch.ones(3, 3).half().scatter_add(0, i, x), [PLACES, torch.arange(6.0).reshape(2, 3).half()]),
         (
             lambda i, x: x.index_put((i,), x[:2], accumulate=True),
@@ -188,6 +196,8 @@ PLACES = torch.tensor([[0, 1, 1], [1, 1, 2]])
             "stable",
             "scattered-mean",
             "mean-of-scattered",
+            "largest-of-scattered",
+            "smallest-of-scattered",
         ),
         *(
             "scattered-half",
