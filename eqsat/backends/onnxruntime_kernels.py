@@ -17,7 +17,7 @@ _OPEN = 2**31 - 1
 """Last version of a kernel that has none. It is taken for its first one only: what later ones mean it cannot know."""
 
 _NARROW = frozenset(
-    f"tensor({d.name.lower()})" for d in DType if d.name != "UNDEFINED" and d is not DType.BOOL and d.bits <= 8
+    f"tensor({d.name.lower()})" for d in DType if d not in (DType.UNDEFINED, DType.BOOL) and d.bits <= 8
 )
 
 

@@ -104,6 +104,10 @@ class EGraph:
         """Handles of the e-nodes in the e-class of ``handle``, oldest first."""
         return self._members[self.find(handle)]
 
+    def has_operator(self, handle: int, key: str) -> bool:
+        """Whether the e-class of ``handle`` has an e-node of an operator, by its key."""
+        return any(self.nodes[member].key == key for member in self.members(handle))
+
     def uses(self, handle: int) -> Sequence[int]:
         """Handles of the e-nodes that have the e-class of ``handle`` as a child, oldest first."""
         return sorted(self.users_of(handle))

@@ -83,7 +83,9 @@ def why_unfused(
     A softmax is what is left of attention, a root of a norm, and a product that reads dequantised values of one on integers.
     """
     left = [h for h in sorted(chosen) if not egraph.is_constant(h)]
-    products = [h for h in left if any(_is_dequantised(egraph, cls) for cls in _factors(egraph, h).values())]
+    products = [
+        h for h in left if any(egraph.has_operator(cls, "DequantizeLinear") for cls in _factors(egraph, h).values())
+    ]
     softmaxes = [h for h in left if egraph.nodes[h].key == "Softmax"]
     found = {
         "attention": _why_no_attention(egraph, rules, softmaxes, lambda cls: _why_left(egraph, cls, writable, in_vain)),
@@ -141,7 +143,11 @@ def _half_quantised(egraph: EGraph, products: Sequence[int]) -> Iterator[str]:
     """Of products with one operand that is dequantised: which one is not."""
     for handle in products:
         key = egraph.nodes[handle].key
-        missing = [(what, cls) for what, cls in _factors(egraph, handle).items() if not _is_dequantised(egraph, cls)]
+        missing = [
+            (what, cls)
+            for what, cls in _factors(egraph, handle).items()
+            if not egraph.has_operator(cls, "DequantizeLinear")
+        ]
         yield from (f"{what} {egraph.full_type_of(cls)} of {key} are not quantised" for what, cls in missing)
 
 
@@ -159,10 +165,6 @@ def _looks_up(egraph: EGraph, handle: int, cls: int) -> bool:
 
 def _has_constant_factor(egraph: EGraph, handle: int) -> bool:
     return any(map(egraph.is_constant, _factors(egraph, handle).values()))
-
-
-def _is_dequantised(egraph: EGraph, cls: int) -> bool:
-    return any(egraph.nodes[h].key == "DequantizeLinear" for h in egraph.members(cls))
 
 
 def _why_left(egraph: EGraph, cls: int, writable: Callable[[int], bool], in_vain: Sequence[AnyRule]) -> str:

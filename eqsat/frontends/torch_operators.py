@@ -171,15 +171,16 @@ def scattering(form: Any) -> Callable[..., Any]:
     return scattered
 
 
+scatter_reduced = in_single(scattering(core.aten_scatter_reduce))
+
+
 def reduced_by_index(self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
     """A scattering of whole slices (no form in torch 2.14)."""
     if not self.shape:
         raise NotImplementedError("a number reduced by an index")
     axis = dim % len(self.shape)
-    index = op.Unsqueeze(op.Reshape(index, [-1]), [i for i in range(len(self.shape)) if i != axis] or [])
-    return in_single(scattering(core.aten_scatter_reduce))(
-        self, axis, op.Expand(index, op.Shape(source)), source, reduce, include_self
-    )
+    index = op.Unsqueeze(op.Reshape(index, [-1]), [i for i in range(len(self.shape)) if i != axis])
+    return scatter_reduced(self, axis, op.Expand(index, op.Shape(source)), source, reduce, include_self)
 
 
 def places(
@@ -224,7 +225,7 @@ def translation_table() -> dict[Any, Any]:
         aten.index_put.default: in_single(core.aten_index_put),
         aten.scatter_add.default: in_single(core.aten_scatter_add),
         aten.index_reduce.default: reduced_by_index,
-        aten.scatter_reduce.two: in_single(scattering(core.aten_scatter_reduce)),
+        aten.scatter_reduce.two: scatter_reduced,
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         found[torch.ops.transformers.grouped_mm_fallback.default] = multiply_groups

@@ -135,9 +135,10 @@ def running_extreme(is_worse: Any) -> Callable[..., Any]:
     return found
 
 
-def _smallest(x: Any, k: Any, needed: Any, axis: int, *, keepdim: bool, floats: bool) -> tuple[Any, Any]:
+def _smallest(x: Any, k: Any, needed: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
     """The ``k``-th smallest along an axis, and a place where it is. NaN are the largest, and what comes out where fewer than
     ``needed`` elements are numbers."""
+    floats = x.dtype.is_floating_point()
     missing = op.IsNaN(x) if floats else None
     known = op.Where(missing, op.CastLike(math.inf, x), x) if floats else x
     last = op.Constant(value_ints=[-1]) if keepdim else op.Constant(value_int=-1)
@@ -153,27 +154,29 @@ def kth_smallest(x: Any, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     k = op.Reshape(k, op.Constant(value_ints=[1]))
-    return _smallest(x, k, k, dim % len(x.shape), keepdim=keepdim, floats=x.dtype.is_floating_point())
+    return _smallest(x, k, k, dim % len(x.shape), keepdim)
 
 
-def _middle(x: Any, axis: int, *, keepdim: bool, floats: bool) -> tuple[Any, Any]:
+def _middle(x: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
     count = op.Shape(x, start=axis, end=axis + 1)
     k = op.Div(op.Add(count, op.Constant(value_ints=[1])), op.Constant(value_ints=[2]))
-    return _smallest(x, k, count, axis, keepdim=keepdim, floats=floats)
+    return _smallest(x, k, count, axis, keepdim)
 
 
 def median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
     """The smaller one of two in the middle, and NaN where there is one (no form in torch 2.14)."""
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
-    return _middle(x, dim % len(x.shape), keepdim=keepdim, floats=x.dtype.is_floating_point())
+    return _middle(x, dim % len(x.shape), keepdim)
 
 
 def median(x: Any) -> Any:
     """That of all elements (no form in torch 2.14)."""
     if 0 in x.shape:
         raise NotImplementedError("a median of nothing")
-    return _middle(op.Reshape(x, op.Constant(value_ints=[-1])), 0, keepdim=False, floats=x.dtype.is_floating_point())[0]
+    flat = op.Reshape(x, op.Constant(value_ints=[-1]))
+    flat.dtype = x.dtype
+    return _middle(flat, 0, keepdim=False)[0]
 
 
 def distances(a: Any, b: Any, p: float, compute_mode: int | None = None) -> Any:

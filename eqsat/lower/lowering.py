@@ -46,13 +46,15 @@ def _moved(snapshot: Snapshot, choice: Mapping[int, int]) -> dict[int, int]:
     egraph = snapshot.egraph
     read = snapshot.constants.intersection(c for handle in choice.values() for c in egraph.canonical_children(handle))
 
-    def is_moved(cls: int) -> bool:
-        type, handle = egraph.type_of(cls), egraph.known.computed_by(cls)
-        large = isinstance(type, TensorType) and type.dtype.is_float and (type.bytes or 0) >= _LARGE_BYTES
-        node = egraph.nodes[handle]
-        return large and traits_of(node.key, node.attributes).moves and egraph.canonical_children(handle)[0] in read
+    def is_large(type: Type) -> bool:
+        return isinstance(type, TensorType) and type.dtype.is_float and (type.bytes or 0) >= _LARGE_BYTES
 
-    return {cls: egraph.known.computed_by(cls) for cls in sorted(read) if is_moved(cls)}
+    def moves(handle: int) -> bool:
+        node = egraph.nodes[handle]
+        return traits_of(node.key, node.attributes).moves and egraph.canonical_children(handle)[0] in read
+
+    large = {cls: egraph.known.computed_by(cls) for cls in sorted(read) if is_large(egraph.type_of(cls))}
+    return {cls: handle for cls, handle in large.items() if moves(handle)}
 
 
 class Spellings(Protocol):

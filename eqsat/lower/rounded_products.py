@@ -57,15 +57,15 @@ def rounded_products(graph: Graph) -> Mapping[str, int]:
             value = maker.inputs[0]
             maker = makers.get(value)
         first = makers.get(node.inputs[0])
-        paired = first is not None and _of_integers(first, graph, _MOST_BITS)
+        paired = first is not None and _dequantises_bytes(graph, first)
         if maker is not None and _is_weight(graph, maker) and reads[value] == 1 and not paired:
             found[value] = index
     return found
 
 
-def _of_integers(node: Node, graph: Graph, bits: int) -> bool:
-    """Whether a node dequantises integers of so many bits at most."""
-    return node.key == _DEQUANTIZE and graph.type_of(node.inputs[0]).dtype.bits <= bits
+def _dequantises_bytes(graph: Graph, node: Node) -> bool:
+    """Whether a node dequantises integers of 8 bits at most."""
+    return node.key == _DEQUANTIZE and graph.type_of(node.inputs[0]).dtype.bits <= _MOST_BITS
 
 
 def _is_plain_product(node: Node) -> bool:
@@ -76,11 +76,11 @@ def _is_plain_product(node: Node) -> bool:
 
 
 def _is_weight(graph: Graph, node: Node) -> bool:
-    if node.key != _DEQUANTIZE or any(v and v not in graph.constants for v in node.inputs):
+    if not _dequantises_bytes(graph, node) or any(v and v not in graph.constants for v in node.inputs):
         return False
     integers, scale = graph.constants[node.inputs[0]], graph.constants[node.inputs[1]]
     seen = scale.size == 1 or node.attributes.get("axis", 1) >= 0
-    return seen and len(integers.type.shape or ()) == 2 and integers.dtype.bits <= _MOST_BITS
+    return seen and len(integers.type.shape or ()) == 2
 
 
 def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
@@ -91,13 +91,14 @@ def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
     products = rounded_products(graph)
     makers = graph.producers() if products else {}
     for index, node in enumerate(graph.nodes if products else ()):
-        product = products.get(node.outputs[0])
-        first = makers.get(graph.nodes[product].inputs[0]) if product is not None else None
-        if first is not None and first.key == _DEQUANTIZE:
+        number = products.get(node.outputs[0])
+        if number is None:
             continue
-        work = _work_of_rounded(graph, node, graph.nodes[product]) if product is not None else None
-        if product is not None and work is not None:
-            found[product], found[index] = work, at_load(work)
+        product = graph.nodes[number]
+        first = makers.get(product.inputs[0])
+        work = None if first is not None and first.key == _DEQUANTIZE else _work_of_rounded(graph, node, product)
+        if work is not None:
+            found[number], found[index] = work, at_load(work)
     return found
 
 

@@ -99,7 +99,7 @@ class Prices:
             return self.model.kernel_cost(self.fused[handle], self.target)
         types = input_types(egraph, handle)
         loaded, moves = self._is_computed_at_load(handle), self._moves_recomputed(handle)
-        dequantised = has_blocks(node.key) and self._reads_dequantised(handle)
+        dequantised = has_blocks(node.key) and egraph.has_operator(node.children[0], "DequantizeLinear")
         key = (
             loaded,
             moves,
@@ -121,10 +121,6 @@ class Prices:
             dearer = moves or node.key in self.target.from_pairs
             price = self._known[key] = price + VIEW_PRICE * (dearer and self.model.unit == "kernels")
         return price
-
-    def _reads_dequantised(self, handle: int) -> bool:
-        image = self.egraph.nodes[handle].children[0]
-        return any(self.egraph.nodes[member].key == "DequantizeLinear" for member in self.egraph.members(image))
 
     def _moves_recomputed(self, handle: int) -> bool:
         node = self.egraph.nodes[handle]
