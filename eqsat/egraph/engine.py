@@ -16,7 +16,6 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -101,13 +100,11 @@ class Engine:
     """One egglog e-graph, with the ``queries`` that run on it, whose keys are their places. ``loaded``: rows so far, in all.
 
     A query is compiled once all its constructors are declared, and runs where the e-graph has all of them: there is a ruleset for
-    each set of constructors. It owns a temporary folder until nobody refers to it.
+    each set of constructors. Rows go to egglog in temporary files, each of which is gone once it is read.
     """
 
     def __init__(self, queries: Sequence[Query]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
-        self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._egraph: EGraph = _bindings().EGraph(fact_directory=str(self._folder))
+        self._egraph: EGraph = _bindings().EGraph(fact_directory=tempfile.gettempdir())
         self.queries = queries
         self.loaded = 0
         self._constructors: dict[str, int] = {}
@@ -136,8 +133,7 @@ class Engine:
         del self._egraph
 
     def leave(self) -> None:
-        """Leaves the e-graph and its folder to the process that this one was forked from."""
-        self._removal.detach()
+        """Leaves the e-graph to the process that this one was forked from."""
         if hasattr(self, "_egraph"):
             _keep_for_ever(self._egraph)
 
@@ -167,14 +163,15 @@ class Engine:
         batches["load_union"] = list(pending.unions)
         batches["load_constant"] = [(h,) for h in pending.constants]
         declarations.extend(self._compile_ready())
-        self._folder.mkdir(exist_ok=True)  # a system may remove what lay in its folder for temporary files for days
-        commands = [*declarations, *(self._input(relation, rows) for relation, rows in batches.items() if rows)]
+        self._command(*declarations)
+        for relation, rows in batches.items():
+            if rows:
+                self._load(relation, rows)
         if declarations or not self._present.issuperset(pending.nodes):
             self._present.update(pending.nodes)
             found = " ".join(name for needed, name in self._rulesets.items() if needed <= self._present)
             self._schedule = f"(run-schedule load rename {found})"
-        commands.append(self._schedule)
-        self._command(*commands)
+        self._command(self._schedule)
         frozen = self._freeze()
         decode = self._int
         merges = {decode(r.inputs[0]): decode(r.output) for r in frozen["canon"].rows}
@@ -230,13 +227,15 @@ class Engine:
             )
         return commands
 
-    def _input(self, relation: str, rows: Sequence[tuple[int, ...]]) -> str:
-        name = f"{relation}.tsv"
-        # a file that is written over goes to the disk at once, for milliseconds
-        (self._folder / name).unlink(missing_ok=True)
-        with (self._folder / name).open("w", encoding="ascii", newline="\n") as file:
-            file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
-        return f'(input {relation} "{name}")'
+    def _load(self, relation: str, rows: Sequence[tuple[int, ...]]) -> None:
+        # No folder is kept for it: a process that multiprocessing forked ends without a word to those who would remove it.
+        descriptor, path = tempfile.mkstemp(prefix="eqsat-", suffix=".tsv")
+        try:
+            with open(descriptor, "w", encoding="ascii", newline="\n") as file:
+                file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
+            self._command(f'(input {relation} "{Path(path).name}")')
+        finally:
+            Path(path).unlink(missing_ok=True)
 
     def _int(self, value: Any) -> int:
         found = self._integers.get(value)
