@@ -18,7 +18,7 @@ from eqsat.ir.operator import OPSET, operator, traits_of
 from eqsat.ir.schema_operator import to_type_proto
 from eqsat.ir.types import type_of_array
 from eqsat.samples import Sampler
-from eqsat.verification.trials import FATAL_WHEN_EMPTY
+from eqsat.verification.extents import FATAL_WHEN_EMPTY
 
 
 def _slides(op: str) -> bool:

@@ -10,6 +10,11 @@ ROWS = (
 )  # fmt: skip
 _TOKENS = ((16, 64), (32, 64), (1, 4096))
 """Rows of language models, for norms that these have."""
+_MATRICES = (
+    (1, 49, 768), (1, 128, 768), (1, 197, 768), (1, 256, 196), (1, 384, 1024), (1, 64, 1024), (1, 64, 4096), (1, 48, 9216),
+    (1, 128, 256), (2, 64, 1024), (4, 64, 4096), (8, 128, 768), (4, 49, 384), (16, 16, 64),
+)  # fmt: skip
+"""Channels of images and tokens of sequences, each over which a mean is taken: of one, and of several."""
 _ELEMENTS = ((1, 512), (1, 4096), (32, 512), (128, 320), (128, 768), (1024, 256), (256, 3136), (384 * 8, 768))
 """For what looks at every element by itself: each size about three times the one before it."""
 IMAGES = ((64, 112), (256, 56), (512, 28), (1024, 14), (2048, 7), (32, 32), (336, 21), (168, 42), (672, 11))
@@ -124,10 +129,11 @@ def _rows_reduced() -> Iterator[Cases]:
         {"epsilon": 1e-5},
         outputs=2,
     )  # fmt: skip
-    for name in ("ReduceMean", "ReduceSum", "ReduceMax"):
+    for name in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2"):
         yield Kernels(name, ROWS, lambda r, c: [data(F, r, c), value("int64", [-1])], {"keepdims": 1})
         yield Kernels(name, ROWS[1:5], lambda r, c: [data(F, r, c), value("int64", [0])], {"keepdims": 1})
         yield Kernels(name, IMAGES, lambda c, s: [data(F, 1, c, s, s), value("int64", [2, 3])], {"keepdims": 1})
+        yield Kernels(name, _MATRICES, lambda n, r, c: [data(F, n, r, c), value("int64", [1])], {"keepdims": 1})
     yield Kernels("DynamicQuantizeLinear", ROWS, lambda r, c: [data(F, r, c)], outputs=3)
 
 

@@ -169,9 +169,12 @@ def _normalised(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) 
 
 
 def _reduced(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """Over which axes. Over others than the last ONNX Runtime sums vectors where there are several matrices, else element by
+    element."""
     shape, result = inputs[0] if inputs else (), outputs[0] if outputs else ()
-    kept = result and shape and (result[-1] == shape[-1] != 1 or (len(result) < len(shape) and result[-1] == shape[-1]))
-    return "other axes" if kept else "last axis"
+    if not shape or not result or result[-1] != shape[-1] or (shape[-1] == 1 and len(result) == len(shape)):
+        return "last axis"
+    return "other axes" if result[0] == shape[0] > 1 else "other axes of one"
 
 
 def _per_axis(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:

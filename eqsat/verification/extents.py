@@ -16,6 +16,10 @@ from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, is_sequence, meet
 
+FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT", "Einsum", "InstanceNormalization"})
+"""Operators whose kernels in ONNX Runtime may end the process where an extent is 0 (of all in the conformance cases of ONNX,
+each of whose extents was made 0; that of InstanceNormalization does where its operand is asked for, too)."""
+
 _SMALL = 1024
 """Elements of larger tensors are not worked out."""
 
@@ -98,9 +102,11 @@ def _infer(
 ) -> Sequence[Type]:
     """Types of the outputs of ``node``; their elements go into ``values`` where they are known and few."""
     definition = definition_of(node)
+    app = Application(node.key, node.attributes, types, known, len(node.outputs))
+    if _may_end_process(node) and any(t is not None and t.size == 0 for t in types):
+        raise app.fail("an empty tensor, at which ONNX Runtime may end the process")
     if definition is None:
         return outlined(node, types, known)
-    app = Application(node.key, node.attributes, types, known, len(node.outputs))
     divisors = (known[i] for i in traits_of(node.key).divisors)
     if any(by is not None and by.dtype.kind in "iu" and not by.all() for by in divisors):
         raise app.fail("division by zero")  # extents of 0 get here; it would end the process
@@ -121,6 +127,11 @@ def _infer(
         return ()
     values.update((name, r) for name, r in zip(node.outputs, results or (), strict=False) if name)
     return found
+
+
+def _may_end_process(node: Node) -> bool:
+    """Whether the kernel may, on an empty tensor. That of Scan does where it is to put the axis that it walks along first."""
+    return node.key in FATAL_WHEN_EMPTY or (node.key == "Scan" and "scan_input_axes" in node.attributes)
 
 
 def _type(graph: Graph, types: Mapping[str, Type], value: str) -> Type:

@@ -14,7 +14,7 @@ from eqsat.errors import EqsatError, ModelError, UndefinedError
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
-from eqsat.verification.extents import shapes_of, sized
+from eqsat.verification.extents import FATAL_WHEN_EMPTY, shapes_of, sized
 from eqsat.verification.feeds import random_feeds
 from eqsat.verification.overflows import Overflows
 from eqsat.verification.relations import input_shapes, symbols_of
@@ -34,11 +34,6 @@ _MUTE = 8
 
 _EMPTY = 4
 """Runs with an extent of 0, at most."""
-
-FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT", "Einsum", "InstanceNormalization"})
-"""Operators whose kernels in ONNX Runtime may end the process where an extent is 0 (of all in the conformance cases of ONNX,
-each of whose extents was made 0; that of InstanceNormalization does where its operand is asked for, too)."""
-
 
 _USED, _BLOCKS = 0x5A, 4
 """What memory is filled with that nobody should read, in so many blocks of the size of each output."""

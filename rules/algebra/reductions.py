@@ -134,6 +134,14 @@ equation(
     source="ONNX reductions; JAX takes variances so",
 )
 equation(
+    "square_and_take_root_around_sum",
+    "ReduceL2(x, *a, **r) == Sqrt(ReduceSum(x * x, *a, **r))",
+    constant("a"),
+    single_or_half("x"),
+    exactness=Exactness.ROUNDING,
+    source="ONNX reductions; PyTorch normalises vectors so",
+)
+equation(
     "take_mean_instead_of_sum",
     "ReduceSum(x, *a, **r) * c == ReduceMean(x, a, keepdims=r.attr('keepdims', 1), **r)",
     constant("a", "c"),

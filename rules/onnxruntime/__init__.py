@@ -4,6 +4,7 @@
     Gelu(x + b) == BiasGelu(x, b)                                 activations                  `activations`
     RMSNorm(x) == SimplifiedLayerNormalization(x)                 norms                        `norms`
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms of sums                `norms`
+    mean(x over rows) == 1/n @ x                                  slow reductions              `sums`
     Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads apart, biases          `attention`
     Attention(q, k, v, m, pk, pv) == MultiHeadAttention(...)      shared or stored keys        `shared_heads`
     H(x @ w) == x @ H(w)                                          the order of heads           `head_order`

@@ -4,6 +4,7 @@
     x * Sigmoid(x) == Swish(x)                                    gates                        `gates`
     Exp(x - max) / sum(Exp(x - max)) == Softmax(x)                always the stable form       `softmax`
     (x - mean) / sqrt(mean((x - mean)^2) + e) == LayerNorm(x)     norms                        `norms`, `group_norms`
+    N(x over channels) == T(N(T(x)))                              as norms of rows             `channel_norms`
     mean(x^2) - mean(x)^2 == mean((x - mean)^2)                   recognised, never made       `variance`
     Cast(LayerNorm(Cast(x))) == LayerNorm(x), so Softmax          casts from half precision    `halves`
     operator == what it is built of                               for targets without kernel   `legalization`

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from quantised_models import Edit, node, nodes_of, quantised_chain
@@ -442,3 +445,33 @@ def test_an_operator_that_nothing_runs_is_not_tried_at_other_extents() -> None:
     with pytest.raises(ModelError, match=r"^Unheard: the reference interpreter has no definition of this operator$"):
         Trials(graph, 2, 0).run(run, run)
     assert len(tried) == 1
+
+
+SCAN = """<ir_version: 8, opset_import: ["" : 17]> agraph
+    (float[batch, n, 4] x, float[batch, 4] first) => (float[batch, 4] last, float[batch, m, 4] y)
+<int64[1] from = {4}, int64[1] to = {9999}, int64[1] axis = {1}> {
+    cut = Slice(x, from, to, axis)
+    last, y = Scan <num_scan_inputs: int = 1, scan_input_axes: ints = [1], scan_output_axes: ints = [1],
+        body: graph = body (float[batch, 4] p, float[batch, 4] c) => (float[batch, 4] s, float[batch, 4] o) {
+            s = Add(p, c)
+            o = Identity(s)
+        }> (first, cut)
+}"""
+
+
+def _normalised_end() -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("batch", 2, "n"))
+    end = b.op("Slice", x, b.constant([4], "int64"), b.constant([9999], "int64"), b.constant([2], "int64"))
+    ones = b.constant(np.ones(2, np.float32))
+    return b.finish({"y": b.op("InstanceNormalization", end, ones, ones)})
+
+
+@pytest.mark.parametrize(
+    "graph", [lambda: load_onnx(onnx.parser.parse_model(SCAN)), _normalised_end], ids=["scan", "instance norm"]
+)
+def test_extents_at_which_an_empty_tensor_ends_the_process_are_not_tried(graph: Callable[[], Graph]) -> None:
+    """The names of extents say nothing about how many of them are cut off before a kernel that is not prepared for nothing."""
+    tried = list(Sizes(graph()).candidates())
+    assert tried
+    assert all(sizes["n"] > 4 for sizes in tried)
