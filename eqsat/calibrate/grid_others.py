@@ -12,7 +12,7 @@ _TOKENS = ((16, 64), (32, 64), (1, 4096))
 """Rows of language models, for norms that these have."""
 _MATRICES = (
     (1, 49, 768), (1, 128, 768), (1, 197, 768), (1, 256, 196), (1, 384, 1024), (1, 64, 1024), (1, 64, 4096), (1, 48, 9216),
-    (1, 128, 256), (2, 64, 1024), (4, 64, 4096), (8, 128, 768), (4, 49, 384), (16, 16, 64),
+    (1, 128, 256), (1, 16, 64), (2, 16, 64), (2, 64, 1024), (4, 64, 4096), (8, 128, 768), (4, 49, 384), (16, 16, 64),
 )  # fmt: skip
 """Channels of images and tokens of sequences, each over which a mean is taken: of one, and of several."""
 _ELEMENTS = ((1, 512), (1, 4096), (32, 512), (128, 320), (128, 768), (1024, 256), (256, 3136), (384 * 8, 768))
@@ -27,7 +27,8 @@ _SHORT_ROWS = ((1024, 3), (256, 16), (128, 64))
 
 _UNARY = {
     F: ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Sqrt", "Neg", "Abs", "Reciprocal", "HardSwish", "HardSigmoid", "LeakyRelu",
-        "Gelu", "Round", "Floor", "Log", "com.microsoft::QuickGelu", "com.microsoft::FastGelu", "com.microsoft::Gelu"),
+        "Gelu", "Round", "Floor", "Log", "com.microsoft::QuickGelu", "com.microsoft::FastGelu", "com.microsoft::Gelu",
+        "Softplus", "Mish", "Elu", "Selu", "Celu", "Softsign", "Sin", "Cos", "Atan", "Sign", "Ceil"),
     "int8": ("Relu", "Neg", "Abs"),
 }  # fmt: skip
 _BINARY = {F: ("Add", "Mul", "Sub", "Div", "Pow", "Max", "Min"), "int32": ("Add", "Mul"), "int64": ("Add", "Mul"),
