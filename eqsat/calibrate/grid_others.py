@@ -61,6 +61,9 @@ def _elementwise() -> Iterator[Cases]:
         yield Kernels(name, _SHORT_ROWS, lambda r, c: [data(F, 1, r, c), data(F, 1, r, 1)])
         yield Kernels(name, _SHORT_ROWS[:2], lambda r, c: [data(F, 1, r, c), weight(F, c)])
     yield Kernels("Relu", IMAGES, lambda c, s: [data(F, 1, c, s, s)])
+    yield Kernels("PRelu", IMAGES, lambda c, s: [data(F, 1, c, s, s), weight(F, c, 1, 1)])
+    for name in ("Max", "Min"):
+        yield Kernels(name, IMAGES, lambda c, s: [data(F, 1, c, s, s), data(F, 1, c, s, s)])
     yield Kernels("Clip", (*_ELEMENTS, *ROWS), lambda r, c: [data(F, r, c), value(F, 0.0), value(F, 6.0)])
     yield Kernels("Clip", IMAGES, lambda c, s: [data(F, 1, c, s, s), value(F, 0.0), value(F, 6.0)])
     for dtype in _SCALE8:

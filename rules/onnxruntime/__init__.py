@@ -5,6 +5,9 @@
     RMSNorm(x) == SimplifiedLayerNormalization(x)                 norms                        `norms`
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms of sums                `norms`
     mean(x over rows) == 1/n @ x                                  slow reductions              `sums`
+    Softmax(x over channels) == T(Softmax(T(x)))                  slow along such axes         `lines`
+    Mish(x) == x * n / (n + 2)                                    slow functions               `activations`
+    Conv(sequence) == Conv(image of one row)                      slow without blocks          `blocks`
     Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads apart, biases          `attention`
     Attention(q, k, v, m, pk, pv) == MultiHeadAttention(...)      shared or stored keys        `shared_heads`
     H(x @ w) == x @ H(w)                                          the order of heads           `head_order`

@@ -1,14 +1,18 @@
 """Activations as ONNX Runtime has kernels: Gelu, BiasGelu, FastGelu, QuickGelu. Those whose kernels go element by element through
 the functions of C take many times as long as exponentials, which are computed for 16 elements at once: Mish of 16,384 elements
-takes 192 us, and 22 us so spelled."""
+takes 192 us, and 22 us so spelled; PRelu of images 4 to 16 times as long as a maximum, or a sum of both halves."""
 
 import math
+from typing import Any
 
-from eqsat.conditions import constant, kernels, same_type
+import numpy as np
+
+from eqsat.conditions import constant, finite, kernels, same_type
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rules.onnxruntime.parameters import lies_along
+from eqsat.samples import Sampler, fixed
 
 equation = Equations(
     __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source="contrib operators of ONNX Runtime"
@@ -37,6 +41,14 @@ equation(
     functions={"finite": math.isfinite},
 )
 equation("recognise_swish_as_quick_gelu", "x * Sigmoid(x) == com.microsoft.QuickGelu(x, alpha=1.0)", FLOAT32)
+
+
+def _slopes(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4))
+    slopes = d.floats(d.choose(((), x.shape[-1:], x.shape)), infinite=d.chance(0.2))
+    return {"x": x, "s": fixed(np.minimum(abs(slopes), 1) if d.chance() else slopes)}
+
+
 E, TWO = "Exp(Clip(x, None, number(20, x.dtype)))", "number(2, x.dtype)"
 SQUARES = f"({E} * ({E} + {TWO}))"  # of 1 + exp(x), less 1; beyond 20 the quotient is 1
 equation(
@@ -50,4 +62,22 @@ equation(
     "Elu(x, alpha=1) == Max(x, Exp(Clip(x, None, number(0, x.dtype))) - number(1, x.dtype))",
     FLOAT32,
     source="exp(x) - 1 >= x",
+)
+equation(
+    "take_larger_of_value_and_its_part_instead_of_prelu",
+    "PRelu(x, s) == Max(x, x * s)",
+    FLOAT32,
+    constant("s"),
+    "a positive part: 0 < s.low and s.high <= 1",
+    source="ONNX PRelu",
+    sample=_slopes,
+)
+equation(
+    "add_halves_instead_of_prelu",
+    "PRelu(x, s) == Relu(x) + Clip(x, None, number(0, x.dtype)) * s",
+    FLOAT32,
+    constant("s"),
+    finite("s"),
+    source="ONNX PRelu",
+    sample=_slopes,
 )

@@ -1,0 +1,48 @@
+"""What goes along an axis before the last is done along the last: ONNX Runtime's kernels are made for neighbours in memory.
+
+Softmax over the classes of each place of an image, or over its channels, takes 6 to 8 times as long as between two transposes.
+These stand apart from it by views, for ONNX Runtime would move a transpose through it and have the slow form again.
+"""
+
+import math
+
+from eqsat.conditions import kernels, worthwhile
+from eqsat.equations import Equations, named
+from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
+from eqsat.rewrite import Ref, Term
+from eqsat.rules.terms import reshape, transpose
+
+
+def extents(axis: int, x: Ref) -> tuple[int, int, int]:
+    """Of the axes before one, of that itself, and of those behind it."""
+    place, shape = axis % x.rank, x.static_shape
+    return math.prod(shape[:place]), shape[place], math.prod(shape[place + 1 :])
+
+
+def rows(axis: int, x: Ref) -> Term:
+    """What lies along an axis as rows of a matrix."""
+    before, own, behind = extents(axis, x)
+    return reshape(transpose(reshape(x, (before, own, behind)), (0, 2, 1)), (before * behind, own))
+
+
+def from_rows(value: Term, axis: int, x: Ref) -> Term:
+    """Rows that `rows` made, in the shape of ``x`` again."""
+    before, own, behind = extents(axis, x)
+    return reshape(transpose(reshape(value, (before, behind, own)), (0, 2, 1)), x.static_shape)
+
+
+equation = Equations(
+    __name__,
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="each row by itself",
+    functions=named(extents, rows, from_rows),
+)
+for op in ("Softmax", "LogSoftmax"):
+    equation(
+        f"take_{op.lower()}_along_the_last_axis",
+        f"{op}(x, axis=i, **n) == from_rows({op}(rows(i, x), axis=-1, **n), i, x)",
+        kernels("x", DType.FLOAT),
+        worthwhile("elements along an axis before the last: min(extents(i, x)) > 0 and extents(i, x)[2] > 1"),
+    )
