@@ -19,7 +19,7 @@ from eqsat.rules.attention.layout import SWAP, heads_apart, side_by_side
 from eqsat.rules.attention.rotary_reading import Halves, turned_values
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import repeated, viewed
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import SYMBOLIC, Drawing, Instance, Sampler, fixed
 
 SOURCE = "ONNX RotaryEmbedding; Su et al., RoFormer, 2021"
 
@@ -216,6 +216,37 @@ equation(  # where the halves are those of a value, putting them together cancel
     "the factors have no more rows than there are places: root.shape == (*x.shape[:-1], 2 * x.shape[-1])",
     "an angle for each pair of features: x.shape == y.shape and c.shape[-1] == s.shape[-1] == x.shape[-1]",
     sample=_draw_apart,
+)
+
+
+def woven(x: Term, y: Term, half: Ref, whole: Shape) -> Term:
+    """Two values like ``half``, each element of the second behind that of the first."""
+    pairs = [viewed(z, half.shape, (*half.shape, 1), half) for z in (x, y)]
+    return viewed(apply("Concat", *pairs, axis=-1), (*half.shape, 2), whole, half)
+
+
+def _draw_woven(d: Sampler) -> dict[str, Any]:
+    """Pairs of neighbours that are turned by themselves, heads before or behind the sequence, now and then by wrong factors."""
+    found = _draw_apart(d)
+    *lead, half = np.broadcast_shapes(*(found[name].shape for name in "xcs"))
+    axis = -1 if d.chance(0.9) else len(lead)
+    if d.chance(0.3):
+        found[SYMBOLIC] = (lead[-1],)
+    copied = [0] * len(lead)
+    apart = [*copied, half, 1] if d.chance(0.9) else [*lead, 1, half]
+    whole = [*copied, 2 * half] if d.chance(0.9) else [*lead[:-1], -1, half]
+    return found | {"i": fixed(apart, "int64"), "p": {"axis": axis}, "t": fixed(whole, "int64")}
+
+
+equation(  # as complex numbers are multiplied
+    "recognise_rotary_embedding_of_pairs",
+    """Reshape((p := Concat(Reshape(x * c - y * s, i, **a), Reshape(y * c + x * s, i, **b), axis=n)), t, **r)
+       == embedded(woven(x, y, x, root.shape), root, (c, s), (c, s), interleaved=1)""",
+    *_OF_PLACES,
+    "each pair has an axis of its own: p.shape == (*x.shape, 2) and n in (-1, x.rank)",
+    "the factors have no more rows than there are places: root.shape == (*x.shape[:-1], 2 * x.shape[-1])",
+    "an angle for each pair of features: x.shape == y.shape and c.shape[-1] == s.shape[-1] == x.shape[-1]",
+    sample=_draw_woven,
 )
 
 

@@ -116,6 +116,19 @@ def test_pairs_with_an_axis_of_their_own(how: str) -> None:
     assert left_of(b.finish([y])) == {"RotaryEmbedding": 1}
 
 
+def test_pairs_that_are_multiplied_as_complex_numbers() -> None:
+    b = GraphBuilder()
+    imaginary, real = (
+        b.op("Squeeze", y, ints(b, -1)) for y in taken_apart(b, b.input("x", "float32", (B, N, S, D)), "Split")
+    )
+    cosine, sine = (b.constant(f(ANGLES)[None, None]) for f in (np.cos, np.sin))
+    first = b.op("Sub", b.op("Mul", real, cosine), b.op("Mul", imaginary, sine))
+    second = b.op("Add", b.op("Mul", real, sine), b.op("Mul", imaginary, cosine))
+    pairs = [b.op("Unsqueeze", y, ints(b, -1)) for y in (first, second)]
+    whole = b.op("Reshape", b.op("Concat", *pairs, axis=-1), ints(b, B, N, S, D))
+    assert left_of(b.finish([whole])) == {"RotaryEmbedding": 1}
+
+
 def test_angles_of_several_axes_of_an_image() -> None:
     """Of places that are an input, as diffusion transformers have them: the pairs of each axis side by side."""
     b = GraphBuilder()
