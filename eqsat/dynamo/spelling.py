@@ -25,8 +25,6 @@ class Spelling(torch.overrides.TorchFunctionMode):
             return args[0]
         if func in (Tensor.index_copy_, Tensor.__setitem__) and not given and (found := _along_axis(func, *args)):
             return args[0].index_put_(*found)
-        if func in _NORMS and (wide := _wider(*args, *given.values())) is not None:
-            return func(args[0].to(wide), *args[1:], **given).to(args[0].dtype)
         if func in _OF_COMPLEX and args and isinstance(args[0], Tensor) and args[0].is_complex():
             pairs = _OF_COMPLEX[func](torch.view_as_real(args[0]), *args[1:], **given)
             return torch.view_as_complex(pairs)
@@ -43,15 +41,6 @@ class Spelling(torch.overrides.TorchFunctionMode):
 def _is_finite(x: Any) -> Any:
     """Up to 2.11 the exporter fails at that of half precision."""
     return x - x == 0  # infinities and NaN leave NaN
-
-
-_NORMS = (F.layer_norm, F.group_norm, F.batch_norm, F.instance_norm)
-
-
-def _wider(x: Any, *others: Any) -> torch.dtype | None:
-    """The type of weights of a norm that are not in half precision as its input is: in ONNX they have one type."""
-    types = {t.dtype for t in others if isinstance(t, Tensor)}
-    return next(iter(types)) if isinstance(x, Tensor) and len(types) == 1 and types != {x.dtype} else None
 
 
 def _squeezes_nothing(x: Tensor, dim: Any = None) -> bool:

@@ -168,13 +168,17 @@ def _has_constant_factor(egraph: EGraph, handle: int) -> bool:
 
 
 def _why_left(egraph: EGraph, cls: int, writable: Callable[[int], bool], in_vain: Sequence[AnyRule]) -> str:
-    """Why the program does not have the attention that a class has, or what moves it: as rows a runtime may have an operator."""
+    """Why the program does not have the attention that a class has, what moves it, or what that is moved from: as rows a
+    runtime may have an operator."""
     places, fused = [egraph.find(cls)], list[int]()
     for place in places:
         fused += (h for h in egraph.members(place) if traits_of(egraph.nodes[h].key).structure == "attention")
-        moved = (u for u in egraph.uses(place) if traits_of(egraph.nodes[u].key).sources == (0,))
-        found = {egraph.find(u) for u in moved if egraph.find(egraph.canonical_children(u)[0]) == place}
-        places += sorted(found.difference(places))
+        ends = {
+            (egraph.find(egraph.canonical_children(h)[0]), egraph.find(h))
+            for h in (*egraph.uses(place), *egraph.members(place))
+            if traits_of(egraph.nodes[h].key).sources == (0,)
+        }
+        places += sorted({end for pair in ends if place in pair for end in pair}.difference(places))
     if not fused or any(map(writable, fused)):
         return "it was found, and its steps cost less"
     if any(_makes_runtimes_attention(egraph, rule) for rule in in_vain):

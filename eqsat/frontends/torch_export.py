@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eqsat.errors import ModelError
+from eqsat.errors import ModelError, OptionError
 
 if TYPE_CHECKING:
     import onnx
@@ -38,11 +38,18 @@ def as_onnx(
 
     ``example_inputs``: what to call a module with to trace it: a tensor, a sequence of positional arguments or a mapping of
     named ones. ``dynamic_shapes``: which of their extents may vary, as ``torch.export.export`` takes it. ``opset``: to export
-    to, torch's own choice unless stated. Raises `ModelError` for anything else, and where torch cannot export it.
+    to, torch's own choice unless stated. Raises `ModelError` for anything else, and where torch cannot export it, `OptionError`
+    for inputs and shapes of what has its own.
     """
     import torch
 
     name = type(source).__name__
+    if isinstance(source, torch.onnx.ONNXProgram | torch.export.ExportedProgram):
+        for option, given in (("example_inputs", example_inputs), ("dynamic_shapes", dynamic_shapes)):
+            if given is not None:
+                raise OptionError(
+                    f"{option}: an {name} has inputs and shapes already; leave it out, or give the module"
+                )
     if isinstance(source, torch.onnx.ONNXProgram):
         return _model_of(source)
     if isinstance(source, torch.export.ExportedProgram):
@@ -55,7 +62,8 @@ def as_onnx(
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError(f"module {name}: TorchScript cannot be exported; give the module that it was made from")
     if module.training:
-        raise ModelError(f"module {name}: is in training mode; call its eval() first")
+        instead = "; of what torch.export returned, give the ExportedProgram" if "eval" in vars(module) else ""
+        raise ModelError(f"module {name}: is in training mode; call its eval() first{instead}")
     arguments, named = _arguments(example_inputs, name)
     values = [*module.parameters(), *arguments, *named.values()]
     given = {"kwargs": named, "dynamic_shapes": dynamic_shapes}
@@ -74,7 +82,7 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     from onnxscript.optimizer import fold_constants  # pyright: ignore[reportUnknownVariableType]
 
     from eqsat.frontends.torch_operators import translation_table
-    from eqsat.frontends.torch_types import widen
+    from eqsat.frontends.torch_types import mend_outputs, widen
 
     types = {str(getattr(v, "dtype", "")) for v in values}
     half = not types.isdisjoint({"torch.bfloat16", "torch.float16"})
@@ -86,6 +94,7 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
         fold_constants(program.model, onnx_shape_inference=True)
     else:
         program.optimize()
+    mend_outputs(program)
     for node, reason in widen(program.model):
         _refuse_type(program, node, reason)
     return program
@@ -139,7 +148,9 @@ def _arguments(
         )
     if isinstance(given, Mapping):
         return (), dict(given)
-    return (tuple(given) if isinstance(given, Sequence) else (given,)), {}
+    found = tuple(given) if isinstance(given, Sequence) else (given,)
+    # A mapping at the end would be taken for named arguments, but for one behind it.
+    return (*found, {}) if found and isinstance(found[-1], dict) else found, {}
 
 
 _ONE_AT_A_TIME = threading.RLock()

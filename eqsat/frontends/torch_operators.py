@@ -8,7 +8,7 @@
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -130,6 +130,23 @@ def in_single(form: Any) -> Callable[..., Any]:
     return scattered
 
 
+def in_type_of_weights(form: Any) -> Callable[..., Any]:
+    """A norm whose input may be narrower than its weights, in whose type torch computes it: in ONNX they have one."""
+    signature = inspect.signature(form.func)
+
+    @functools.wraps(form.func)
+    def normed(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named).arguments
+        x, weight = bound["input"], bound.get("weight")
+        if weight is None or weight.dtype == x.dtype:
+            return form(*given, **named)
+        wide = read_as(op.Cast(x, to=weight.dtype), x, weight.dtype)
+        found = form(**{**bound, "input": wide})
+        return op.Cast(found, to=x.dtype)
+
+    return normed
+
+
 def of_bytes(form: Any) -> Callable[..., Any]:
     """What interpolates rounds bytes to the nearest in torch, and down as its exporter has it (2.14)."""
 
@@ -202,6 +219,15 @@ def places(
     return op.ReduceSum(before, [-1], keepdims=False)
 
 
+def of_each(form: Any) -> Callable[..., Any]:
+    """What is done to each of several tensors. Torch exports a loop over a sequence (2.14)."""
+
+    def found(tensors: Sequence[Any]) -> Any:
+        return [form(x) for x in tensors]
+
+    return found
+
+
 def translation_table() -> dict[Any, Any]:
     """Operator of torch -> its form. Those of transformers are there once it has registered them."""
     aten = torch.ops.aten
@@ -211,6 +237,12 @@ def translation_table() -> dict[Any, Any]:
         aten._int_mm.default: multiply_integers,
         aten.diagonal.default: diagonal,
         aten.diagonal_copy.default: diagonal,
+        aten.atleast_1d.Sequence: of_each(core.aten_atleast_1d),
+        aten.atleast_2d.Sequence: of_each(core.aten_atleast_2d),
+        aten.atleast_3d.Sequence: of_each(core.aten_atleast_3d),
+        aten.layer_norm.default: in_type_of_weights(core.aten_layer_norm),
+        aten.group_norm.default: in_type_of_weights(nn.aten_group_norm),
+        aten.instance_norm.default: in_type_of_weights(core.aten_instance_norm),
         aten.softmax.int: converting_first(core.aten_softmax),
         aten.log_softmax.int: converting_first(special.aten_special_log_softmax),
         aten.sum.default: converting_first(core.aten_sum),

@@ -43,6 +43,32 @@ def widen(model: onnx_ir.Model) -> list[tuple[Any, str]]:
     return refused
 
 
+def mend_outputs(program: Any) -> None:
+    """Gives outputs the types that they have in torch, whose exporter computes some operators in wider ones, as sums in half
+    precision, and forgets to convert what is an output back (2.14). And each a name of its own, where one value is several."""
+    import onnx_ir
+
+    graph, taken = program.model.graph, set[str]()
+    (returned,) = next(n for n in program.exported_program.graph.nodes if n.op == "output").args
+    named = [(value, value.name) for value in graph.outputs]
+    for i, ((found, name), node) in enumerate(zip(named, returned, strict=False)):
+        dtype = getattr(getattr(node, "meta", {}).get("val"), "dtype", None)
+        own = "" if dtype is None or dtype.is_complex else str(dtype).removeprefix("torch.").upper()
+        expected = getattr(onnx_ir.DataType, own, found.dtype)
+        if expected == found.dtype and name not in taken:
+            taken.add(name)
+            continue
+        same = expected == found.dtype
+        made = onnx_ir.node("Identity", [found]) if same else onnx_ir.node("Cast", [found], {"to": int(expected)})
+        result = graph.outputs[i] = made.outputs[0]
+        if name not in taken:
+            found.name = f"{name}_wide"
+        result.name = f"{name}_alias_{i}" if name in taken else name
+        result.dtype, result.shape = expected, found.shape
+        graph.append(made)
+        taken.add(name)
+
+
 def _parameters(formals: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, DType]]:
     """Type parameter and element type of each operand or result."""
     for i, value in enumerate(values):

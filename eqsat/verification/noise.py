@@ -162,9 +162,26 @@ class _Writer:
         self._sites = 0
 
     def scale(self, source: str, target: str, value: str) -> None:
-        """``target = source * (1 + noise)``."""
-        noise = self._stretch(source, value, self.graph.type_of(value).dtype)
-        self.nodes.append(Node("Mul", (source, noise), (target,)))
+        """``target = source * (1 + noise)``. In float16, where squares are soon subnormal numbers, an ulp is never less than the
+        distance of those; what is 0 stays it."""
+        dtype = self.graph.type_of(value).dtype
+        noise = self._stretch(source, value, dtype)
+        if dtype is not DType.FLOAT16:
+            self.nodes.append(Node("Mul", (source, noise), (target,)))
+            return
+        scaled = self._op("Mul", (source, noise), f"{value}:scaled", dtype)
+        sign = self._op("Sign", (source,), f"{value}:sign", dtype)
+        moved = self._op("Mul", (sign, self._least(noise, dtype)), f"{value}:least", dtype)
+        self.nodes.append(Node("Add", (scaled, moved), (target,)))
+
+    def _least(self, noise: str, dtype: DType) -> str:
+        """What moves a subnormal number by as many of their distances as ``noise`` moves 1 by ulps."""
+        least = f"{noise}:least"
+        if least not in self.types:
+            one = self._constant("noise:half:1", np.ones((), dtype.numpy))
+            normal = self._constant("noise:half:normal", np.array(np.finfo(dtype.numpy).tiny, dtype.numpy))
+            self._op("Mul", (self._op("Sub", (noise, one), f"{noise}:ulps", dtype), normal), least, dtype)
+        return least
 
     def move(self, source: str, target: str, value: str) -> None:
         """``target = source + noise``, kept inside the range of the dtype."""

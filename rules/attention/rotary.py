@@ -13,18 +13,13 @@ import numpy as np
 from eqsat.conditions import kernels, single_or_half
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import operators_with, traits_of
-from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import HALVES, DType, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
-from eqsat.rules.attention.rotary_reading import turned_values
-from eqsat.rules.attention.scores import is_number
-from eqsat.rules.terms import by_class, complete_nodes, int64s
+from eqsat.rules.attention.layout import SWAP, heads_apart, side_by_side
+from eqsat.rules.attention.rotary_reading import Halves, turned_values
+from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import repeated, viewed
-from eqsat.samples import Drawing, Instance, Sampler, fixed
-
-_DEPTH = 6
+from eqsat.samples import SYMBOLIC, Drawing, Instance, Sampler, fixed
 
 SOURCE = "ONNX RotaryEmbedding; Su et al., RoFormer, 2021"
 
@@ -72,15 +67,28 @@ def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: Sequence[np.
     of: Any = drawing.builder.type_of(x)
     shape = of.shape
     starts = (1, 0) if d.chance(0.9) else (0, 1)
-    odd, even = (
-        drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (n, shape[-1], -1, 2))) for n in starts
-    )
+    apart = d.choose(("", "", "Gather", "Slice", "Split"))
     axes = drawing.value(fixed([-1], "int64"))
+    odd, even = _others(drawing, x, shape, starts, apart)
     pair = (drawing.op("Neg", odd), even) if d.chance(0.8) else (odd, drawing.op("Neg", even))
-    parts = [drawing.op("Unsqueeze", y, axes) for y in pair]
+    parts = [y if apart in ("Slice", "Split") else drawing.op("Unsqueeze", y, axes) for y in pair]
     turned = drawing.op("Reshape", drawing.op("Concat", *parts, axis=-1), drawing.value(fixed(shape, "int64")))
     cosine, sine = (_each_twice(d, drawing, a) for a in angles)
     return drawing.finish(drawing.op(_sum(d), drawing.op("Mul", x, cosine), drawing.op("Mul", turned, sine)))
+
+
+def _others(drawing: Drawing, x: str, shape: Shape, starts: Sequence[int], apart: str) -> Sequence[str]:
+    """Every other feature, or the first and the second of each pair with an operator that takes the pairs apart."""
+    if not apart:
+        bounds = ([drawing.value(fixed([i], "int64")) for i in (n, shape[-1], -1, 2)] for n in starts)
+        return [drawing.op("Slice", x, *b) for b in bounds]
+    pairs = drawing.op("Reshape", x, drawing.value(fixed([*shape[:-1], int(shape[-1]) // 2, 2], "int64")))
+    if apart == "Split":
+        parts = drawing.builder.op("Split", pairs, drawing.value(fixed([1, 1], "int64")), outputs=2, axis=-1)
+        return [parts[n] for n in starts]
+    if apart == "Gather":
+        return [drawing.op("Gather", pairs, drawing.value(fixed(n, "int64")), axis=-1) for n in starts]
+    return [drawing.op("Slice", pairs, *(drawing.value(fixed([i], "int64")) for i in (n, n + 1, -1))) for n in starts]
 
 
 def _sum(d: Sampler) -> str:
@@ -89,6 +97,8 @@ def _sum(d: Sampler) -> str:
 
 def _each_twice(d: Sampler, drawing: Drawing, angles: np.ndarray) -> str:
     """Each number twice in a row, known or computed; now and then all of them, and then all again."""
+    if angles.shape[-1] > 1 and d.chance(0.2):  # angles of several axes of an image, side by side
+        return drawing.op("Concat", *(_each_twice(d, drawing, a) for a in np.split(angles, (1,), axis=-1)), axis=-1)
     whole = drawing.value(fixed([*angles.shape[:-1], 2 * angles.shape[-1]], "int64"))
     behind = d.chance(0.9)
     axis = -1 if behind else -2
@@ -104,6 +114,8 @@ def _each_twice(d: Sampler, drawing: Drawing, angles: np.ndarray) -> str:
 def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
     """Cosines or sines of the angles twice, known or computed; now and then of other angles in the second half."""
     other = angles if d.chance(0.8) else angles + angles.dtype.type(0.5)
+    if angles.shape[-2] > 1 and d.chance(0.2):  # of the places of two sequences, one behind the other
+        return drawing.op("Concat", *(_factor(d, drawing, op, a) for a in np.split(angles, (1,), axis=-2)), axis=-2)
     if d.chance():
         function = np.cos if op == "Cos" else np.sin
         return drawing.value(fixed(function(np.concatenate((angles, other), axis=-1))))
@@ -116,84 +128,11 @@ def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
     return drawing.op("Mul", *((found, number) if d.chance() else (number, found)))
 
 
-class _Halves:
-    """Halves of factors: the first one, or every other element, where the other half is the same."""
-
-    def __init__(self, view: GroupView) -> None:
-        self._view = view
-        rows = complete_nodes(view, "Gather")
-        self._gathered = by_class(
-            (node, (x, i)) for node, (x, i) in rows if node.attr("axis", 0) == 0 and (x.type.rank or 0) > 1
-        )
-
-    def of(self, value: Ref, neighbours: bool, depth: int = _DEPTH) -> Term | None:
-        """One half of a value along its last axis, ``None`` unless the two are known to be the same."""
-        *lead, features = value.type.shape or ("",)
-        if not isinstance(features, int) or features % 2:
-            return None
-        size = features // 2
-        elements = value.values.literal_of(value.handle)
-        if elements is not None:
-            step, end = (2, features) if neighbours else (1, size)
-            first, second = elements[..., :end:step], elements[..., step - 1 if neighbours else size :: step]
-            cut = (int64s([n]) for n in (0, end, len(lead), step))
-            return apply("Slice", value, *cut) if np.array_equal(first, second) else None
-        for data, indices in self._gathered.get(value.handle, ()) if depth else ():
-            half = self.of(data, neighbours, depth - 1)
-            if half is not None:
-                return apply("Gather", half, indices, axis=0)
-        for op, inputs in self._view.spellings(value) if depth else ():
-            half = self._of_spelling(value, op, inputs, neighbours, depth - 1)
-            if half is not None:
-                return half
-        return None
-
-    def _of_spelling(
-        self, value: Ref, op: str, inputs: tuple[Ref | None, ...], neighbours: bool, depth: int
-    ) -> Term | None:
-        x = inputs[0] if inputs else None
-        if x is None or x.type.shape is None:
-            return None
-        if neighbours and op == "Reshape" and x.shape == (*_halved(value.shape), 2):
-            return self._of_pairs(x)
-        if op == "Concat":
-            twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
-            return x if twice and not neighbours else None
-        if op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]:
-            half = self.of(x, neighbours, depth)
-            return half and viewed(half, _halved(x.shape), _halved(value.shape), x)
-        # times one number, where texts are longer than before
-        given = [y for y in inputs if y is not None and not is_number(y)]
-        if len(given) != 1 or given[0].shape != value.shape or not (op == "Cast" or _is_function(op, len(inputs))):
-            return None
-        half = self.of(given[0], neighbours, depth)
-        how = {"to": int(value.dtype)} if op == "Cast" else {}
-        return half and apply(op, *(half if y is given[0] else y for y in inputs), **how)
-
-    def _of_pairs(self, pairs: Ref) -> Term | None:
-        """What each pair along the last axis is twice: ``x`` of ``Expand(x)`` and of ``Concat(x, x)``, without that axis."""
-        shape = pairs.shape[:-1]
-        for op, inputs in self._view.spellings(pairs):
-            x, joined = inputs[0] if inputs else None, op == "Concat" and len({y and y.handle for y in inputs}) == 1
-            if x is not None and x.type.shape == (*shape, 1) and (joined or op in operators_with(repeats)):
-                return viewed(x, x.shape, shape, x)
-        return None
-
-
-def _halved(shape: Shape) -> Shape:
-    return (*shape[:-1], int(shape[-1]) // 2)
-
-
-def _is_function(op: str, inputs: int) -> bool:
-    """Whether an operator computes each element from those of so many inputs, and has no attributes."""
-    return traits_of(op).operands == inputs and attributes_of_schema(op) == {}
-
-
 def _sums_with_turned(view: GroupView) -> Iterator[Match]:
     """``x * c + turned(x) * s``, and ``x * c - turned(x) * s``, which turns backwards."""
     turned = by_class((t, (x, pairs, backwards)) for t, x, pairs, backwards in turned_values(view))
     products = by_class((node, p) for node, (a, b) in complete_nodes(view, "Mul") for p in ((a, b), (b, a)))
-    halves = _Halves(view)
+    halves = Halves(view)
     sums = [(node, *pair, False) for node, (a, b) in complete_nodes(view, "Add") for pair in ((a, b), (b, a))]
     sums += [(node, *pair, True) for node, pair in complete_nodes(view, "Sub")]
     for node, plain, crossed, subtracted in sums:
@@ -277,6 +216,37 @@ equation(  # where the halves are those of a value, putting them together cancel
     "the factors have no more rows than there are places: root.shape == (*x.shape[:-1], 2 * x.shape[-1])",
     "an angle for each pair of features: x.shape == y.shape and c.shape[-1] == s.shape[-1] == x.shape[-1]",
     sample=_draw_apart,
+)
+
+
+def woven(x: Term, y: Term, half: Ref, whole: Shape) -> Term:
+    """Two values like ``half``, each element of the second behind that of the first."""
+    pairs = [viewed(z, half.shape, (*half.shape, 1), half) for z in (x, y)]
+    return viewed(apply("Concat", *pairs, axis=-1), (*half.shape, 2), whole, half)
+
+
+def _draw_woven(d: Sampler) -> dict[str, Any]:
+    """Pairs of neighbours that are turned by themselves, heads before or behind the sequence, now and then by wrong factors."""
+    found = _draw_apart(d)
+    *lead, half = np.broadcast_shapes(*(found[name].shape for name in "xcs"))
+    axis = -1 if d.chance(0.9) else len(lead)
+    if d.chance(0.3):
+        found[SYMBOLIC] = (lead[-1],)
+    copied = [0] * len(lead)
+    apart = [*copied, half, 1] if d.chance(0.9) else [*lead, 1, half]
+    whole = [*copied, 2 * half] if d.chance(0.9) else [*lead[:-1], -1, half]
+    return found | {"i": fixed(apart, "int64"), "p": {"axis": axis}, "t": fixed(whole, "int64")}
+
+
+equation(  # as complex numbers are multiplied
+    "recognise_rotary_embedding_of_pairs",
+    """Reshape((p := Concat(Reshape(x * c - y * s, i, **a), Reshape(y * c + x * s, i, **b), axis=n)), t, **r)
+       == embedded(woven(x, y, x, root.shape), root, (c, s), (c, s), interleaved=1)""",
+    *_OF_PLACES,
+    "each pair has an axis of its own: p.shape == (*x.shape, 2) and n in (-1, x.rank)",
+    "the factors have no more rows than there are places: root.shape == (*x.shape[:-1], 2 * x.shape[-1])",
+    "an angle for each pair of features: x.shape == y.shape and c.shape[-1] == s.shape[-1] == x.shape[-1]",
+    sample=_draw_woven,
 )
 
 

@@ -1,13 +1,25 @@
-"""Reading rotary position embeddings out of the e-graph: values whose pairs of features were turned by a quarter."""
+"""Reading rotary position embeddings out of the e-graph: values whose pairs of features were turned by a quarter, and factors
+whose halves are the same."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from eqsat.ir.types import HALVES, DType
-from eqsat.rewrite import GroupView, Ref
-from eqsat.rules.terms import by_class, complete_nodes
+import numpy as np
+
+from eqsat.ir.operator import operators_with, traits_of
+from eqsat.ir.schema_operator import attributes_of_schema
+from eqsat.ir.types import HALVES, DType, Shape
+from eqsat.rewrite import GroupView, Ref, Term, apply
+from eqsat.rules.attention.layout import repeats
+from eqsat.rules.attention.scores import is_number
+from eqsat.rules.terms import by_class, complete_nodes, int64s
+from eqsat.rules.views.elements import elements
+from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import runs_forward, taken
-from eqsat.rules.views.parts import Part, parts_by_class
+from eqsat.rules.views.parts import Part, parts_by_class, parts_of
+
+_DEPTH = 6
+"""Operators between a factor and what is the same in both halves, at most."""
 
 Turned = tuple[Ref, Ref, bool, bool]
 """A turned value, the value, whether its pairs are neighbours, and whether it is turned backwards."""
@@ -55,17 +67,18 @@ def turned_halves(view: GroupView) -> Iterator[Turned]:
 
 
 def turned_pairs(view: GroupView) -> Iterator[Turned]:
-    """``Reshape(Concat(-x[1::2], x[0::2]))``, both with an axis of one element behind, and backwards of ``x[1::2], -x[0::2]``."""
-    strided, negated, views = _strided(view), _sources(view, "Neg"), _sources(view, "Reshape", "Unsqueeze")
+    """``Reshape(Concat(-x[1::2], x[0::2]))``, both with an axis of one element behind, and backwards of ``x[1::2], -x[0::2]``;
+    the same of the elements of ``Reshape(x)`` that has pairs behind."""
+    others, negated, views = _every_other(view), _sources(view, "Neg"), _sources(view, "Reshape", "Unsqueeze")
     viewed = by_class((x, node) for node, (x, _) in complete_nodes(view, "Reshape"))
 
     def every_other(start: int, value: Ref, *, negative: bool) -> dict[int, Ref]:
-        """What ``value`` is every other feature of, negated or not, under a view."""
-        seen = views.get(value.handle, [])
+        """What ``value`` is every other feature of, negated or not, as it is or under a view."""
+        seen = [value, *views.get(value.handle, ())]
         if negative:
             seen = [x for y in seen for x in negated.get(y.handle, ())]
             seen += [x for y in negated.get(value.handle, ()) for x in views.get(y.handle, ())]
-        return {x.handle: x for y in seen for x, first in strided.get(y.handle, ()) if first == start}
+        return {x.handle: x for y in seen for x, first in others.get(y.handle, ()) if first == start}
 
     for node, first, second in pairs_of_features(view):
         if not ((first.type.shape or ())[-1:] == (second.type.shape or ())[-1:] == (1,)):
@@ -82,14 +95,27 @@ def _sources(view: GroupView, *ops: str) -> dict[int, list[Ref]]:
     return by_class((node, x) for node, (x, *_) in complete_nodes(view, *ops))
 
 
-def _strided(view: GroupView) -> dict[int, list[tuple[Ref, int]]]:
+def _every_other(view: GroupView) -> dict[int, list[tuple[Ref, int]]]:
     """Class -> values of which it is every other feature, from the first (0) or the second (1) on."""
-    return by_class(
+    found = [
         (node, (x, start))
         for node, (x, starts, ends, *rest) in complete_nodes(view, "Slice")
         for start in (0, 1)
         if _takes_every_other(start, x, starts, ends, *(*rest, None, None)[:2])
-    )
+    ]
+    of_pairs = by_class((node, x) for node, (x, _) in complete_nodes(view, "Reshape") if _are_pairs(node, x))
+    single = [(ref, p.whole, p.axis, p.start) for ref, p in parts_of(view) if p.end - p.start == 1] if of_pairs else []
+    single += [(ref, e.whole, e.axis, e.index) for ref, e in elements(view)] if of_pairs else []
+    for ref, pairs, axis, start in single:
+        if axis == pairs.rank - 1:
+            found += [(ref, (x, start)) for x in of_pairs.get(pairs.handle, ())]
+    return by_class(found)
+
+
+def _are_pairs(value: Ref, x: Ref) -> bool:
+    """Whether a view of ``x`` has pairs of neighbours among its features along its last axis."""
+    features = (x.type.shape or ("",))[-1]
+    return (value.type.shape or ())[-1:] == (2,) and isinstance(features, int) and features > 2 and features % 2 == 0
 
 
 def _takes_every_other(start: int, x: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> bool:
@@ -104,4 +130,86 @@ def _takes_every_other(start: int, x: Ref, starts: Ref, ends: Ref, axes: Ref | N
     return others_whole and ranges.get(x.rank - 1) == range(start, size, 2)
 
 
-__all__ = ["Turned", "pairs_of_features", "turned_values", "whole_features"]
+class Halves:
+    """Halves of factors: the first one, or every other element, where the other half is the same."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
+        rows = complete_nodes(view, "Gather")
+        self._gathered = by_class(
+            (node, (x, i)) for node, (x, i) in rows if node.attr("axis", 0) == 0 and (x.type.rank or 0) > 1
+        )
+
+    def of(self, value: Ref, neighbours: bool, depth: int = _DEPTH) -> Term | None:
+        """One half of a value along its last axis, ``None`` unless the two are known to be the same."""
+        *lead, features = value.type.shape or ("",)
+        if not isinstance(features, int) or features % 2:
+            return None
+        size = features // 2
+        elements = value.values.literal_of(value.handle)
+        if elements is not None:
+            step, end = (2, features) if neighbours else (1, size)
+            first, second = elements[..., :end:step], elements[..., step - 1 if neighbours else size :: step]
+            cut = (int64s([n]) for n in (0, end, len(lead), step))
+            return apply("Slice", value, *cut) if np.array_equal(first, second) else None
+        for data, indices in self._gathered.get(value.handle, ()) if depth else ():
+            half = self.of(data, neighbours, depth - 1)
+            if half is not None:
+                return apply("Gather", half, indices, axis=0)
+        for op, inputs in self._view.spellings(value) if depth else ():
+            half = self._of_spelling(value, op, inputs, neighbours, depth - 1)
+            if half is not None:
+                return half
+        return None
+
+    def _of_spelling(
+        self, value: Ref, op: str, inputs: tuple[Ref | None, ...], neighbours: bool, depth: int
+    ) -> Term | None:
+        x = inputs[0] if inputs else None
+        if x is None or x.type.shape is None:
+            return None
+        if neighbours and op == "Reshape" and x.shape == (*_halved(value.shape), 2):
+            return self._of_pairs(x)
+        if op == "Concat":
+            twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
+            return x if twice and not neighbours else self._of_joined(value, inputs, neighbours, depth)
+        if op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]:
+            half = self.of(x, neighbours, depth)
+            return half and viewed(half, _halved(x.shape), _halved(value.shape), x)
+        # times one number, where texts are longer than before
+        given = [y for y in inputs if y is not None and not is_number(y)]
+        if len(given) != 1 or given[0].shape != value.shape or not (op == "Cast" or _is_function(op, len(inputs))):
+            return None
+        half = self.of(given[0], neighbours, depth)
+        how = {"to": int(value.dtype)} if op == "Cast" else {}
+        return half and apply(op, *(half if y is given[0] else y for y in inputs), **how)
+
+    def _of_joined(self, value: Ref, parts: Sequence[Ref | None], neighbours: bool, depth: int) -> Term | None:
+        """The halves of the parts, joined: pairs of neighbours stay in one part, the two halves of all features do not."""
+        known = [y for y in parts if y is not None and y.rank == value.rank]
+        axes = {i for y in known for i, (d, whole) in enumerate(zip(y.shape, value.shape, strict=True)) if d != whole}
+        if len(known) < len(parts) or len(axes) != 1 or not (neighbours or value.rank - 1 not in axes):
+            return None
+        halves = [half for y in known if (half := self.of(y, neighbours, depth)) is not None]
+        return apply("Concat", *halves, axis=axes.pop()) if len(halves) == len(known) else None
+
+    def _of_pairs(self, pairs: Ref) -> Term | None:
+        """What each pair along the last axis is twice: ``x`` of ``Expand(x)`` and of ``Concat(x, x)``, without that axis."""
+        shape = pairs.shape[:-1]
+        for op, inputs in self._view.spellings(pairs):
+            x, joined = inputs[0] if inputs else None, op == "Concat" and len({y and y.handle for y in inputs}) == 1
+            if x is not None and x.type.shape == (*shape, 1) and (joined or op in operators_with(repeats)):
+                return viewed(x, x.shape, shape, x)
+        return None
+
+
+def _halved(shape: Shape) -> Shape:
+    return (*shape[:-1], int(shape[-1]) // 2)
+
+
+def _is_function(op: str, inputs: int) -> bool:
+    """Whether an operator computes each element from those of so many inputs, and has no attributes."""
+    return traits_of(op).operands == inputs and attributes_of_schema(op) == {}
+
+
+__all__ = ["Halves", "Turned", "pairs_of_features", "turned_values", "whole_features"]

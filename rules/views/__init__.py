@@ -6,6 +6,7 @@
     ScatterND(x, all places in order, y) == y                     nothing of x is left         `scatters`
     Transpose(ScatterND(Transpose(x), i, y)) == ScatterND(x, j, y)  along an axis               `scatters`
     ScatterND(x, [2, 3], y) == Concat(x[:2], y, x[4:])            side by side                 `scatters`
+    ScatterND(ScatterND(x, [0, 2], y), [1, 3], z) == Reshape(Concat(y, z))   by turns          `scatters`
     And(place <= place, m) == Trilu(m)                            what is compared by place    `triangles`
     Gather(x, Range(0, n)) == x[0:n]                              the first elements           `places`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`

@@ -3,7 +3,8 @@ is needed; at places side by side, they are a part of the whole.
 
 PyTorch's exporter writes ``x[:, :, 0:, 0:] = y`` as ScatterND at a grid of all positions, and ``x[:, :, i] = y``, as to a cache
 of keys, with the axis moved to the front and back: the whole of ``x`` is transposed twice for the one row that is new. A value
-that is put together by ``x[..., :k] = y`` and ``x[..., k:] = z`` becomes a Concat.
+that is put together by ``x[..., :k] = y`` and ``x[..., k:] = z`` becomes a Concat, and so does one by ``x[..., 0::2] = y`` and
+``x[..., 1::2] = z``.
 """
 
 import itertools
@@ -170,4 +171,62 @@ equation(
     "the axis is moved to the front and back: q == inverse(p)",
     *(text.format("p[0]") for text in KNOWN),
     sample=partial(_side_by_side, in_front=False),
+)
+
+
+# --- every other place, and then those between
+
+
+def begin_of(i: Ref, extent: Dim) -> int | None:
+    """Where the places in a column begin, if they are every other one of so many."""
+    if not isinstance(extent, int) or extent % 2:
+        return None
+    places = (i.elements % extent).tolist()
+    return next((n for n in (0, 1) if places == [[k] for k in range(n, extent, 2)]), None)
+
+
+def woven(u: Term, v: Term, begin: int, x: Ref, axis: int) -> Term:
+    """``u`` and ``v`` by turns along an axis of what has the extents of ``x``, from ``begin`` 1 on ``v`` first."""
+    extent: Any = x.shape[axis]
+    before, behind = (*x.shape[:axis], extent // 2), x.shape[axis + 1 :]
+    turns = [viewed(y, (*before, *behind), (*before, 1, *behind), x) for y in ((v, u) if begin else (u, v))]
+    return viewed(apply("Concat", *turns, axis=axis + 1), (*before, 2, *behind), x.shape, x)
+
+
+def _by_turns(d: Sampler, *, in_front: bool) -> dict[str, Any]:
+    """Rows written at every other place along an axis, and then at the others, mostly."""
+    found = _along_axis(d)
+    perm = found["f"]["perm"]
+    front = [found["x"].shape[axis] for axis in perm]
+    front[0] = 2 * d.integer(1, 3) + d.chance(0.1)
+    x = d.floats(tuple(front))
+    begins = d.choose(((0, 1), (0, 1), (1, 0), (0, 0)))
+    places = [np.arange(n, front[0], 2)[:, np.newaxis] - front[0] * d.chance(0.2) for n in begins]
+    if d.chance(0.1):
+        places[0] = places[0][::-1]
+    found |= {name: fixed(at, "int64") for name, at in zip("ij", places, strict=True)}
+    found |= {name: d.floats((len(at), *front[1:])) for name, at in zip("uv", places, strict=True)}
+    return found | {
+        "x": x if in_front else x.transpose(inverse(perm)),
+        "r": {"reduction": d.choose(("none", "none", "add"))},
+    }
+
+
+BY_TURNS = (
+    "at every other place and at those between: {{begin_of(i, x.shape[{0}]), begin_of(j, x.shape[{0}])}} == {{0, 1}}"
+)
+TWICE = "ScatterND(ScatterND({}, i, u, reduction='none', **s), j, v, reduction='none', **r)"
+equation(
+    "weave_instead_of_scattering",
+    f"{TWICE.format('x')} == woven(u, v, begin_of(i, x.shape[0]), x, 0)",
+    BY_TURNS.format(0),
+    sample=partial(_by_turns, in_front=True),
+)
+equation(
+    "weave_along_axis_instead_of_scattering",
+    f"Transpose({TWICE.format('Transpose(x, perm=p, **f)')}, perm=q, **b)"
+    " == woven(transpose(u, q), transpose(v, q), begin_of(i, x.shape[p[0]]), x, p[0])",
+    "the axis is moved to the front and back: q == inverse(p)",
+    BY_TURNS.format("p[0]"),
+    sample=partial(_by_turns, in_front=False),
 )

@@ -726,6 +726,19 @@ def test_a_graph_may_convert_types_where_its_own_autocast_has_converted_them(com
     assert compilations == [False]
 
 
+def test_norms_have_wider_weights_where_a_graph_s_own_autocast_has_converted_the_input(
+    compilations: list[bool],
+) -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)).eval(), torch.randn(2, 8)
+
+    def function(x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(x)
+
+    _same(_compiled(function, runtime="eager")(x), function(x), atol=5e-2)
+    assert compilations == [False]
+
+
 def test_convolutions_are_of_bfloat16_where_autocast_makes_them_so(compilations: list[bool]) -> None:
     model, x = Picture().eval(), torch.randn(2, 3, 8, 8)
     with torch.autocast("cpu", torch.bfloat16):

@@ -277,6 +277,65 @@ def test_reductions_of_nothing_running_ones_and_elements_by_size_are_as_in_torch
     test_what_torch_exports_otherwise_than_it_computes(function, inputs)
 
 
+ROWS, WEIGHTS, POSITIVE = torch.randn(2, 4, 6), torch.randn(4), torch.rand(4) + 0.5
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (torch.abs, [ROWS.half()]),
+        (lambda x: x.sum(1), [ROWS.half()]),
+        (lambda x: x.cumsum(1), [ROWS.half()]),
+        (lambda x: (x > 0).to(torch.uint8).all(1), [ROWS]),
+        (lambda x: F.layer_norm(x, (4,), WEIGHTS, POSITIVE), [ROWS[:, :, :4].half()]),
+        (lambda x: F.group_norm(x, 2, WEIGHTS, POSITIVE), [ROWS.bfloat16()]),
+        (lambda x: F.instance_norm(x, weight=WEIGHTS, bias=POSITIVE), [ROWS.half()]),
+    ],
+    ids=["magnitude", "sum", "sums", "all", "layer-norm", "group-norm", "instance-norm"],
+)
+def test_outputs_have_the_types_that_they_have_in_torch(function: Any, inputs: Any) -> None:
+    (found,) = eqsat.optimize(Applied(function).eval(), example_inputs=inputs)(*inputs).values()
+    torch.testing.assert_close(found, function(*inputs), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_value_may_be_several_outputs(dtype: Any) -> None:
+    def function(x: Any) -> Any:
+        y, z = x + 1, x.abs()
+        return y, z, y, z
+
+    x = torch.randn(3, 4).to(dtype)
+    result = eqsat.optimize(Applied(function).eval(), example_inputs=x)
+    torch.testing.assert_close(tuple(result(x).values()), function(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("stack", [torch.hstack, torch.vstack, torch.dstack, torch.column_stack])
+def test_stacks_are_no_sequences(stack: Any, dtype: Any) -> None:
+    x, y = torch.randn(3).to(dtype), torch.randn(3).to(dtype)
+    result = eqsat.optimize(Applied(lambda x, y: stack([x, y])).eval(), example_inputs=(x, y))
+    assert {n.key for n in result.original.nodes} <= {"Reshape", "Concat", "Identity"}
+    torch.testing.assert_close([*result(x, y).values()], [stack([x, y])])
+
+
+class Named(torch.nn.Module):
+    def forward(self, x: Any, given: Any = None, a: Any = None) -> Any:
+        return x * 2 if given is None else x - given["a"]
+
+
+def test_a_mapping_at_the_end_is_an_argument_by_position() -> None:
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    result = eqsat.optimize(Named().eval(), example_inputs=(x, {"a": y}))
+    torch.testing.assert_close([*result(x, y).values()], [x - y])
+
+
+@pytest.mark.parametrize("option", ["example_inputs", "dynamic_shapes"])
+def test_inputs_and_shapes_of_a_program_are_its_own(option: str, block: Any) -> None:
+    program, options = torch.export.export(block, (torch.randn(2, 8),)), dict[str, Any]({option: (torch.randn(2, 8),)})
+    with pytest.raises(eqsat.OptionError, match=f"{option}: an ExportedProgram has inputs and shapes already"):
+        eqsat.optimize(program, **options)
+
+
 def test_a_running_product_along_an_axis_of_unknown_extent_is_refused_by_name() -> None:
     shapes = (({1: torch.export.Dim("length", min=2)},),)
     with pytest.raises(eqsat.ModelError, match="a running reduction along an axis whose extent is not known"):
@@ -319,6 +378,11 @@ def _in_part_in_training() -> Any:
         (_in_part_in_training, {"example_inputs": torch.randn(2, 8)}, r"writes to its buffers \(0.num_batches"),
         (lambda: Block().eval(), {}, "give example_inputs"),
         (Block, {"example_inputs": torch.randn(2, 8)}, r"training mode; call its eval\(\) first"),
+        (
+            lambda: torch.export.export(Block().eval(), (torch.randn(2, 8),)).module(),
+            {"example_inputs": torch.randn(2, 8)},
+            "of what torch.export returned, give the ExportedProgram",
+        ),
         (lambda: Block().eval(), {"example_inputs": torch.randn(2, 7)}, r"cannot export it: .*\[2, 7\]"),
         (
             lambda: Strided().eval(),

@@ -90,6 +90,80 @@ def interleaved(b: GraphBuilder, x: Any, *, late: bool = False, wrong: bool = Fa
     return b.op("Add", b.op("Mul", x, cosine), b.op("Mul", both, sine))
 
 
+def taken_apart(b: GraphBuilder, x: Any, how: str) -> Any:
+    """The second and the first of each pair of neighbours, which have an axis of their own: with it, or without."""
+    pairs = b.op("Reshape", x, ints(b, B, N, S, D // 2, 2))
+    if how == "Split":
+        return b.op("Split", pairs, ints(b, 1, 1), outputs=2, axis=-1)[::-1]
+    if how == "Gather":
+        return [b.op("Unsqueeze", b.op("Gather", pairs, b.constant(np.int64(n)), axis=-1), ints(b, -1)) for n in (1, 0)]
+    parts = [b.op("Slice", pairs, ints(b, n), ints(b, n + 1), ints(b, -1)) for n in (1, 0)]
+    if how == "Squeeze":
+        parts = [b.op("Squeeze", y, ints(b, -1)) for y in parts]
+        return [b.op("Unsqueeze", y, ints(b, -1)) for y in parts]
+    return parts
+
+
+@pytest.mark.parametrize("how", ["Split", "Gather", "Slice", "Squeeze"])
+def test_pairs_with_an_axis_of_their_own(how: str) -> None:
+    """As diffusion transformers have them: ``x.unflatten(-1, (-1, 2)).unbind(-1)``."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (B, N, S, D))
+    odd, even = taken_apart(b, x, how)
+    turned = b.op("Reshape", b.op("Concat", b.op("Neg", odd), even, axis=-1), ints(b, B, N, S, D))
+    cosine, sine = (b.constant(f(np.repeat(ANGLES, 2, axis=-1))[None, None]) for f in (np.cos, np.sin))
+    y = b.op("Add", b.op("Mul", x, cosine), b.op("Mul", turned, sine))
+    assert left_of(b.finish([y])) == {"RotaryEmbedding": 1}
+
+
+def test_pairs_that_are_multiplied_as_complex_numbers() -> None:
+    b = GraphBuilder()
+    imaginary, real = (
+        b.op("Squeeze", y, ints(b, -1)) for y in taken_apart(b, b.input("x", "float32", (B, N, S, D)), "Split")
+    )
+    cosine, sine = (b.constant(f(ANGLES)[None, None]) for f in (np.cos, np.sin))
+    first = b.op("Sub", b.op("Mul", real, cosine), b.op("Mul", imaginary, sine))
+    second = b.op("Add", b.op("Mul", real, sine), b.op("Mul", imaginary, cosine))
+    pairs = [b.op("Unsqueeze", y, ints(b, -1)) for y in (first, second)]
+    whole = b.op("Reshape", b.op("Concat", *pairs, axis=-1), ints(b, B, N, S, D))
+    assert left_of(b.finish([whole])) == {"RotaryEmbedding": 1}
+
+
+def test_angles_of_several_axes_of_an_image() -> None:
+    """Of places that are an input, as diffusion transformers have them: the pairs of each axis side by side."""
+    b = GraphBuilder()
+    x, places = b.input("x", "float32", (1, N, S, 2 * D)), b.input("places", "float32", (1, S, 2))
+    angles = [
+        b.op("Mul", y, b.constant(FREQUENCIES.astype(np.float32)))
+        for y in b.op("Split", places, ints(b, 1, 1), outputs=2, axis=-1)
+    ]
+    factors = [
+        b.op(
+            "Unsqueeze",
+            b.op("Concat", *(each_twice(b, b.op(f, a), D // 2, "Expand") for a in angles), axis=-1),
+            ints(b, 1),
+        )
+        for f in ("Cos", "Sin")
+    ]
+    left = left_of(b.finish([neighbours_turned(b, x, (1, N, S, 2 * D), factors)]))
+    assert left.pop("RotaryEmbedding") == 1
+    assert not left.keys() - {"Mul", "Cos", "Sin", "Concat", "Split", "Slice"}
+
+
+def test_halves_of_the_rows_of_two_sequences() -> None:
+    """The halves of tables that are joined along the places are those of each; along the features they are not."""
+    rows = left_of(graph(lambda b: [b.op("Concat", *pair, axis=2) for pair in _two_tables(b, (2, 3), D)]))
+    assert rows.pop("RotaryEmbedding") == 1
+    features = left_of(graph(lambda b: [b.op("Concat", *pair, axis=3) for pair in _two_tables(b, (S, S), D // 2)]))
+    assert "RotaryEmbedding" not in features
+
+
+def _two_tables(b: GraphBuilder, lengths: tuple[int, int], size: int) -> list[Any]:
+    """Cosines and sines of inputs, twice."""
+    angles = [b.input(f"a{i}", "float32", (1, 1, n, size // 2)) for i, n in enumerate(lengths)]
+    return [[b.op("Concat", f, f, axis=-1) for f in (b.op(op, a) for a in angles)] for op in ("Cos", "Sin")]
+
+
 def each_twice(b: GraphBuilder, x: Any, size: int, how: str) -> Any:
     """``repeat_interleave`` of (batch, sequence, size) as PyTorch's exporters write it."""
     alone = b.op("Unsqueeze", x, ints(b, 3))

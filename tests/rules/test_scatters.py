@@ -13,8 +13,8 @@ from eqsat.ir.interpret import run
 PERM = (3, 1, 2, 0)
 
 
-def written(starts: tuple[int, ...]) -> Graph:
-    """Parts written to zeros along the last axis, each of two features from a start on."""
+def written(starts: tuple[int, ...], step: int = 1) -> Graph:
+    """Parts written to zeros along the last axis, each of two features from a start on, side by side or ``step`` apart."""
     b = GraphBuilder()
     x = b.op(
         "ConstantOfShape",
@@ -27,7 +27,7 @@ def written(starts: tuple[int, ...]) -> Graph:
     )
     for i, start in enumerate(starts):
         part = "x0" if i == 0 else b.input(f"x{i}", "float32", ("n", 3, 5, 2))
-        places = b.constant(np.arange(start, start + 2)[:, np.newaxis])
+        places = b.constant(np.arange(start, start + 2 * step, step)[:, np.newaxis])
         new = b.op("Transpose", part, perm=PERM)
         x = b.op("Transpose", b.op("ScatterND", b.op("Transpose", x, perm=PERM), places, new), perm=PERM)
     return b.finish([x])
@@ -40,8 +40,19 @@ def written(starts: tuple[int, ...]) -> Graph:
         (written((2, 0)), {"Concat": 1}),
         (written((0, 0, 2)), {"Concat": 1}),
         (written((-2, 0)), {"Concat": 1}),
+        (written((0, 1), 2), {"Concat": 1, "Reshape": 3}),
+        (written((1, 0), 2), {"Concat": 1, "Reshape": 3}),
+        (written((-3, 0), 2), {"Concat": 1, "Reshape": 3}),
     ],
-    ids=["in_order", "last_part_first", "written_twice", "counted_from_the_end"],
+    ids=[
+        "in_order",
+        "last_part_first",
+        "written_twice",
+        "counted_from_the_end",
+        "by_turns",
+        "by_turns_last_part_first",
+        "by_turns_counted_from_the_end",
+    ],
 )
 def test_a_value_put_together_of_parts_is_their_concatenation(graph: Graph, left: dict[str, int]) -> None:
     result = eqsat.optimize(graph, form="flat")

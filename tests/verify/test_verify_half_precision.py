@@ -279,3 +279,16 @@ def test_no_larger_inputs_are_tried_where_the_original_overflows_on_them() -> No
     report = eqsat.optimize(b.finish({"y": y}), form="flat").report
     assert "Clip" not in report.operators_after
     assert report.verification["verdict"] in ("equal", "within tolerance")
+
+
+def test_squares_that_are_subnormal_have_few_digits() -> None:
+    """The mean of squares of 0.001 is a few times the least number of float16; to square in single precision is no mistake."""
+    b = GraphBuilder()
+    weights = np.random.default_rng(0).normal(size=(64, 64)) / 8000
+    x = b.op("MatMul", b.input("x", "float16", (1, 4, 64)), b.constant(weights.astype(np.float16)))
+    mean = b.op("ReduceMean", b.op("Mul", x, x), b.constant([-1], "int64"), keepdims=1)
+    root = b.op("Sqrt", b.op("Add", mean, b.constant(np.float16(1e-6))))
+    gain = b.constant(np.linspace(0.5, 1.5, 64).astype(np.float16))
+    report = eqsat.optimize(b.finish([b.op("Mul", b.op("Div", x, root), gain)])).report
+    assert report.recognized == {"rms_norm": 1}
+    assert not report.left_out
