@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from eqsat.frontends import load, resolve
-from eqsat.growth import Progress, silent
+from eqsat.growth import Progress, watched
 from eqsat.options import AllOptions, Options, takes_options
 from eqsat.pipeline import optimize
 
@@ -90,7 +90,7 @@ def bench(
     protocol.check()
     check_levels(levels)
     chosen = Options.of({"verify": False, **options})
-    notify = progress or silent
+    notify = watched(progress)
     given: dict[str, Any] = {"protocol": protocol, "levels": levels, "progress": notify}
     if engines is not None or precision != "f32":
         from eqsat.speed.engines import race
@@ -138,4 +138,4 @@ def fastest(
     from eqsat.speed.engines import fastest as run
 
     protocol = Protocol(runs, processes, threads)
-    return run(source, Options.of(options), engines, protocol=protocol, progress=progress or silent)
+    return run(source, Options.of(options), engines, protocol=protocol, progress=watched(progress))

@@ -121,6 +121,15 @@ def test_values_of_another_kind_are_errors_of_other_functions_too(graph: eqsat.G
         eqsat.optimize(graph, cost=rates)
 
 
+def test_progress_is_a_function(graph: eqsat.Graph, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    save_onnx(graph, path)
+    given: dict[str, Any] = {"progress": "no"}
+    for function in (eqsat.optimize, eqsat.compare, eqsat.pareto, eqsat.explain, eqsat.bench, eqsat.fastest):
+        with pytest.raises(eqsat.OptionError, match="progress is 'no'; expected a function"):
+            function(path, **given)
+
+
 def test_a_machine_is_one_or_describes_one(graph: eqsat.Graph) -> None:
     given: dict[str, Any] = {"machine": 3}
     with pytest.raises(eqsat.OptionError, match="machine is 3; expected a Machine"):
