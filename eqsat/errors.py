@@ -34,6 +34,10 @@ class ShapeError(ModelError):
         self.extents = extents
 
 
+class ResourceError(ModelError):
+    """There is too little memory, or no thread left, for a runtime to load a model, which says nothing about the model."""
+
+
 class UndefinedError(ModelError):
     """The reference interpreter has no definition of an operator, whatever its operands."""
 
