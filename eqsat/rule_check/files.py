@@ -1,5 +1,6 @@
 """Files with rules of one's own: read, and their rules checked, as a whole or not at all."""
 
+import os
 import runpy
 import traceback
 from pathlib import Path
@@ -26,8 +27,9 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
     import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
     path = Path(path)
-    if not path.is_file():
-        raise OptionError(f"rules {path}: {'is a folder; give a file' if path.is_dir() else 'no such file'}")
+    if not os.path.isfile(path):
+        wrong = "is a folder; give a file" if os.path.isdir(path) else "no such file, or none that you may read"
+        raise OptionError(f"rules {path}: {wrong}")
     _take_back(*_LOADED.pop(path.resolve(), (set(), set())))
     rules, operators = _registered()
     try:

@@ -69,9 +69,9 @@ def _read_file(path: Path) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
-    if path.is_char_device():
-        raise ModelError(f"{path}: is a device, which may never end; give a file or a pipe")
     try:
+        if path.is_char_device():
+            raise ModelError(f"{path}: is a device, which may never end; give a file or a pipe")
         data = path.read_bytes()
     except IsADirectoryError:
         raise ModelError(f"{path}: is a folder; give the .onnx file in it") from None
