@@ -130,6 +130,14 @@ def test_progress_is_a_function(graph: eqsat.Graph, tmp_path: Path) -> None:
             function(path, **given)
 
 
+def test_what_runs_is_a_graph_or_a_program(graph: eqsat.Graph) -> None:
+    given: Any = eqsat.optimize(graph, verify=False)
+    with pytest.raises(
+        eqsat.OptionError, match=r"program is of Result; expected a Graph or a Program \(result\.program\)"
+    ):
+        eqsat.run(given, {})
+
+
 def test_a_machine_is_one_or_describes_one(graph: eqsat.Graph) -> None:
     given: dict[str, Any] = {"machine": 3}
     with pytest.raises(eqsat.OptionError, match="machine is 3; expected a Machine"):

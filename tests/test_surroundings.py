@@ -23,7 +23,7 @@ import pytest
 import eqsat
 from eqsat.__main__ import main
 from eqsat.backends.onnxruntime import Session
-from eqsat.calibrate.calibration import calibrate
+from eqsat.calibrate.calibration import calibrate, grid_of
 from eqsat.cost import timings
 from eqsat.errors import ResourceError
 from eqsat.output import check_place, write_files
@@ -233,3 +233,38 @@ def test_a_result_that_finds_no_memory_is_not_compared_rather_than_wrong(monkeyp
     found = eqsat.optimize(eqsat.optimize(_graph(), only_rules=(), verify=False).to_onnx()).report
     assert (found.verification["verdict"] in ("equal", "within tolerance"), found.left_out) == (True, [])
     assert "level 'all': not compared" in "; ".join(found.verification["notes"])
+
+
+def test_kernels_are_timed_only_where_their_runtime_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(eqsat.OptionError, match=r"OpenVINO is not installed: pip install 'eqsat\[openvino\]'"):
+        calibrate("openvino-cpu", grid_of("openvino-cpu")[:2], tmp_path / "timings.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_packages_that_need_another_one_name_it() -> None:
+    script = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "import eqsat\n"
+        "for name in ('dynamo', 'fx'):\n"
+        "    try:\n"
+        "        getattr(eqsat, name)\n"
+        "    except ImportError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.count("needs PyTorch: pip install 'eqsat[torch]'") == 2, done
+
+
+def test_processes_that_time_import_what_this_one_does(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what lies in the folder that they happen to run in."""
+    (tmp_path / "numpy.py").write_text("raise SystemExit('this is not numpy')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", str(tmp_path))])
+    found = eqsat.bench(model, levels=("disable",), runs=1, processes=1)
+    assert [m.misfit for m in found.measured] == ["", ""]
