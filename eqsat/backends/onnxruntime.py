@@ -289,10 +289,12 @@ def _options(level: str, threads: int | None, precision: str) -> onnxruntime.Ses
 
     if level not in LEVELS:
         raise OptionError(f"optimization level {level!r}: choose one of {', '.join(LEVELS)}")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"threads is {threads!r}; it must be a whole number from 1 on")
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
     options.log_severity_level = _QUIET
-    options.intra_op_num_threads = threads or 0
+    options.intra_op_num_threads = threads or 0  # as many as there are cores
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     if precision == "bf16":

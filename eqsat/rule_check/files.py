@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 from eqsat import rewrite
-from eqsat.errors import EqsatError, OptionError, RuleError
+from eqsat.errors import EqsatError, OptionError, RuleError, as_path
 from eqsat.ir.operator import defined_operators, undefine
 from eqsat.rewrite import AnyRule
 from eqsat.rule_check.operators import check_operator
@@ -26,7 +26,7 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
     """
     import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
-    path = Path(path)
+    path = as_path(path, OptionError, "rules")
     if not os.path.isfile(path):
         wrong = "is a folder; give a file" if os.path.isdir(path) else "no such file, or none that you may read"
         raise OptionError(f"rules {path}: {wrong}")

@@ -77,6 +77,8 @@ def _read_file(path: Path) -> Any:
         raise ModelError(f"{path}: is a folder; give the .onnx file in it") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot read the model: {error.strerror or error}") from None
+    except ValueError:  # of a null character
+        raise ModelError(f"{str(path)!r}: is the name of no file") from None
     if not data:
         raise ModelError(f"{path}: the file is empty")
     for offset, magic, told in _OTHER_FORMATS:
