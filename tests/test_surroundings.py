@@ -22,6 +22,7 @@ import pytest
 
 import eqsat
 from eqsat.__main__ import main
+from eqsat.backends import consumer
 from eqsat.backends.onnxruntime import Session
 from eqsat.calibrate.calibration import calibrate, grid_of
 from eqsat.cost import timings
@@ -210,9 +211,11 @@ def test_a_runtime_that_finds_no_memory_or_threads_says_so_once(
     def short(*_: object) -> NoReturn:
         raise RuntimeError("env.cc:327 PosixThread pthread_create failed, error code: 11")
 
+    loaded = eqsat.optimize(_graph(), verify=False).to_onnx()
     monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", short)
     with pytest.raises(ResourceError, match="pthread_create failed"):
-        Session(eqsat.optimize(_graph(), verify=False).to_onnx())
+        Session(loaded)
+    consumer.newest_opset.__wrapped__()
     assert capsys.readouterr().out == ""
 
 
