@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from eqsat.frontends import load, resolve
-from eqsat.growth import Progress, silent
+from eqsat.growth import Progress, watched
 from eqsat.options import AllOptions, Options, takes_options
 from eqsat.pipeline import optimize
 
@@ -56,7 +56,7 @@ def verify(
     """
     from eqsat.verification import verify_models
 
-    Options.of({"verification_runs": runs, "seed": seed})
+    Options.of({"verification_runs": runs, "seed": seed, "feeds": feeds})
     return verify_models(resolve(original), resolve(candidate), runs=runs, seed=seed, feeds=feeds)
 
 
@@ -82,15 +82,16 @@ def bench(
     ``runs``: timed runs of each in each of ``processes``, with ``threads`` each. Unless stated, programs are not verified. Raises
     `ModelError` and `OptionError` for bad input.
     """
-    from eqsat.errors import OptionError
+    from eqsat.errors import ModelError, OptionError, as_path
     from eqsat.speed.bench import bench_files, bench_model
     from eqsat.speed.contest import Protocol, check_levels
 
     protocol = Protocol(runs, processes, threads)
     protocol.check()
     check_levels(levels)
+    path, *more = (as_path(m, ModelError, "model to be timed") for m in (model, *others))
     chosen = Options.of({"verify": False, **options})
-    notify = progress or silent
+    notify = watched(progress)
     given: dict[str, Any] = {"protocol": protocol, "levels": levels, "progress": notify}
     if engines is not None or precision != "f32":
         from eqsat.speed.engines import race
@@ -98,12 +99,12 @@ def bench(
         if others or profile:
             raise OptionError("engines: time one model and the programs for it; a profile is of ONNX Runtime alone")
         chosen_engines = "all" if engines is None else engines
-        return race(Path(model), chosen_engines, chosen, precision=precision, protocol=protocol, progress=notify).bench
+        return race(path, chosen_engines, chosen, precision=precision, protocol=protocol, progress=notify).bench
     if not others:
-        return bench_model(Path(model), chosen, profile=profile, **given)
+        return bench_model(path, chosen, profile=profile, **given)
     if profile:
         raise OptionError("a profile needs a program of ours: give one model only")
-    return bench_files([Path(model), *map(Path, others)], chosen, **given)
+    return bench_files([path, *more], chosen, **given)
 
 
 def optimize_for(source: Any, engine: str | None, *, progress: Progress, **options: Unpack[AllOptions]) -> Result:
@@ -138,4 +139,4 @@ def fastest(
     from eqsat.speed.engines import fastest as run
 
     protocol = Protocol(runs, processes, threads)
-    return run(source, Options.of(options), engines, protocol=protocol, progress=progress or silent)
+    return run(source, Options.of(options), engines, protocol=protocol, progress=watched(progress))

@@ -43,7 +43,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"eqsat {__version__}")
+        typer.echo(f"eqsat {__version__}")
         raise typer.Exit
 
 

@@ -1,6 +1,9 @@
 """The errors a user can cause: one class per kind, one line each, saying what, where, the values and what to do."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
@@ -32,6 +35,10 @@ class ShapeError(ModelError):
     def __init__(self, message: str, extents: tuple[int, int] | None = None) -> None:
         super().__init__(message)
         self.extents = extents
+
+
+class ResourceError(ModelError):
+    """There is too little memory, or no thread left, for a runtime to load a model, which says nothing about the model."""
 
 
 class UndefinedError(ModelError):
@@ -73,3 +80,10 @@ class VerificationError(EqsatError):
 
 class LeftOutWarning(UserWarning):
     """A result was wrong, and the model was optimised again without what may have made it so."""
+
+
+def as_path(given: Any, error: type[EqsatError], what: str) -> Path:
+    """A path that a user gave. Raises ``error`` for what is none."""
+    if not isinstance(given, str | os.PathLike) or "\0" in str(given):  # pyright: ignore[reportUnknownArgumentType]
+        raise error(f"{what}: expected the path of a file, got {given!r}"[:300])
+    return Path(given)  # pyright: ignore[reportUnknownArgumentType]

@@ -33,6 +33,15 @@ def silent(stage: str, detail: str) -> None:
     """Progress that nobody watches."""
 
 
+def watched(progress: Progress | None) -> Progress:
+    """What is told how far the work is; by default nobody. Raises `OptionError` for what is no function."""
+    if progress is None:
+        return silent
+    if not callable(progress):  # pyright: ignore[reportUnnecessaryComparison]  # a user's
+        raise OptionError(f"progress is {progress!r}; expected a function of a stage and a detail")
+    return progress
+
+
 @dataclass(frozen=True)
 class Growth:
     """What saturation made of a graph. ``kept``: the graph with the values to keep as outputs; ``annotated``: the same with

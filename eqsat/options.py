@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from inspect import Parameter, cleandoc, signature
@@ -49,6 +50,8 @@ _KINDS: Mapping[tuple[str, ...], tuple[tuple[type, ...], str]] = {
     ("only_rules",): ((Iterable, _NONE), "a list of names"),
     ("disabled_rules", "keep"): ((Iterable,), "a list of names"),
     ("dims", "assume", "devices"): ((Mapping,), "a mapping by name"),
+    ("prove", "all_rules", "keep_egraph"): ((bool, np.bool_), "True or False"),
+    ("verify",): ((str, bool), "one of quick, full and none, or True or False"),
     ("feeds",): ((Sequence, _NONE), "a list of inputs, each a mapping or an .npz file"),
 }
 """What an option has to be, and in words."""
@@ -123,6 +126,7 @@ class Options:
         for name in given:
             if name not in known:
                 raise OptionError(f"option {name!r} does not exist; {choices(name, known)}")
+        given = {name: _plain(value) if name in ("opset", "assume") else value for name, value in given.items()}
         if "numerics" in given:
             given = {**given, "numerics": Exactness.parse(given["numerics"]).label}
         found = Options(**given)
@@ -232,7 +236,8 @@ class Options:
             for name in names:
                 value = getattr(self, name)
                 if not isinstance(value, kinds) or (str not in kinds and isinstance(value, str)):
-                    raise OptionError(f"{name} is {value!r}; expected {expected}")
+                    shown = " ".join(reprlib.repr(value).split())  # arrays are long
+                    raise OptionError(f"{name} is {shown}; expected {expected}")
         for name, extent in self.assume.items():
             ends = (extent, extent) if isinstance(extent, int) else extent
             if not (is_sequence(ends) and len(ends) == 2 and all(isinstance(end, int) for end in ends)):
@@ -245,6 +250,15 @@ class Options:
         if self.verification not in VERIFICATION:
             raise OptionError(f"verify is {self.verify!r}; {choices(str(self.verify), VERIFICATION)}")
         check_form(self.file_form)
+
+
+def _plain(given: Any) -> Any:
+    """Whole numbers of numpy as those of Python, also within a mapping and its ranges."""
+    if isinstance(given, Mapping):
+        return {name: _plain(value) for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(given, tuple):
+        return tuple(map(_plain, given))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return int(given) if isinstance(given, np.integer) else given  # pyright: ignore[reportUnknownArgumentType]
 
 
 def check_form(form: str) -> None:

@@ -22,7 +22,7 @@ from eqsat.extract import WorkDone
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
 from eqsat.fusion import operator_works, price_works
-from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, silent, timed
+from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, timed, watched
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import assuming, sizes_within
 from eqsat.ir.operator import Kind, kind_of
@@ -54,7 +54,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     found that fits in ``memory_budget_bytes``.
     """
     chosen = Options.of(options)
-    notify = progress or silent
+    notify = watched(progress)
     seconds: dict[str, float] = {}
     with collector_off(), timed(seconds, "load"):
         notify("load", "")

@@ -98,6 +98,10 @@ def test_help_shows_every_option_with_its_default_and_meaning(function: Any) -> 
         ("dims", "n=3"),
         ("devices", 3),
         ("feeds", "inputs.npz"),
+        ("prove", "no"),
+        ("all_rules", 1),
+        ("keep_egraph", None),
+        ("verify", np.zeros(2)),
     ],
 )
 def test_a_value_of_another_kind_is_an_error_that_names_the_option(option: str, value: Any) -> None:
@@ -119,6 +123,59 @@ def test_values_of_another_kind_are_errors_of_other_functions_too(graph: eqsat.G
     rates = Rates(launch="3")  # pyright: ignore[reportArgumentType]
     with pytest.raises(eqsat.OptionError, match="launch is 3; it must be a number >= 0"):
         eqsat.optimize(graph, cost=rates)
+
+
+def test_whole_numbers_may_be_numpys() -> None:
+    b = eqsat.GraphBuilder("g")
+    model = eqsat.optimize(b.finish({"y": b.op("Relu", b.input("x", "float32", ("n", "m")))}), verify=False).to_onnx()
+    given: dict[str, Any] = {
+        "dims": {"n": np.int64(3)},
+        "assume": {"m": (np.int64(2), np.int32(4))},
+        "opset": np.int64(17),
+    }
+    found = eqsat.optimize(model, verify=False, **given)
+    assert found.original.type_of("x").shape == (3, "m")
+    assert [size["assumed"] for size in found.report.sizes][-1] == {"m": 4}
+    assert eqsat.inspect(model, given["dims"]).to_dict()
+
+
+def test_names_of_files_and_inputs_of_another_kind_are_named(graph: eqsat.Graph, tmp_path: Path) -> None:
+    result: Any = eqsat.optimize(graph, verify=False)
+    anything: Any
+    for anything in (None, 3, b"model.onnx", result, "a\0b"):
+        for function in (result.save, eqsat.bench, eqsat.load_rules):
+            with pytest.raises(eqsat.EqsatError, match="expected the path of a file, got"):
+                function(anything)
+    with pytest.raises(eqsat.ModelError, match="is the name of no file"):
+        eqsat.optimize("a\0b")
+    anything = np.zeros((2, 4), np.float32)
+    with pytest.raises(eqsat.FeedError, match="expected an array by name of each input, got ndarray"):
+        eqsat.run(graph, anything)
+    for feeds in (3, "inputs.npz", {"x": anything}):
+        given: dict[str, Any] = {"feeds": feeds}
+        with pytest.raises(eqsat.OptionError, match=r"feeds is .*; expected a list of inputs"):
+            eqsat.verify(graph, graph, **given)
+    for threads in (0, 2.5):
+        given = {"threads": threads}
+        with pytest.raises(eqsat.OptionError, match=r"threads is .*; it must be a whole number from 1 on"):
+            result.session(**given)
+
+
+def test_progress_is_a_function(graph: eqsat.Graph, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    save_onnx(graph, path)
+    given: dict[str, Any] = {"progress": "no"}
+    for function in (eqsat.optimize, eqsat.compare, eqsat.pareto, eqsat.explain, eqsat.bench, eqsat.fastest):
+        with pytest.raises(eqsat.OptionError, match="progress is 'no'; expected a function"):
+            function(path, **given)
+
+
+def test_what_runs_is_a_graph_or_a_program(graph: eqsat.Graph) -> None:
+    given: Any = eqsat.optimize(graph, verify=False)
+    with pytest.raises(
+        eqsat.OptionError, match=r"program is of Result; expected a Graph or a Program \(result\.program\)"
+    ):
+        eqsat.run(given, {})
 
 
 def test_a_machine_is_one_or_describes_one(graph: eqsat.Graph) -> None:

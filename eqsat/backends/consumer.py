@@ -228,7 +228,9 @@ def newest_opset() -> int:
     for opset in range(limit, OLDEST, -1):
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
         try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=False
+            )
         except Exception:  # the binding raises bare RuntimeErrors; any refusal is the answer
             continue
         return opset

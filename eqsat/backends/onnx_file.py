@@ -14,7 +14,7 @@ from eqsat.backends.onnx_form import Form, choose_form, in_form, written
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kernels
 from eqsat.backends.onnx_nodes import declare, describe_graph, write_node, write_tensor
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
-from eqsat.errors import OutputError
+from eqsat.errors import OutputError, as_path
 from eqsat.frontends.onnx.envelope import Envelope, envelope_of
 from eqsat.ir.constants import Constant, File, rewritten_files
 from eqsat.ir.graph import Graph, nodes_within
@@ -95,7 +95,7 @@ def save_onnx(
     those ``spared``: then the second file is called ``<name>.1.data``. Equal graphs give equal bytes. Raises `OutputError` if
     the graph cannot be written there.
     """
-    path = Path(path)
+    path = as_path(path, OutputError, "path")
     check_place(path)
     graph, chosen, calls = _formed(graph, form, kernels)
     envelope = envelope_of(graph)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import platform
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from eqsat.errors import FeedError, ModelError, OptionError
+from eqsat.errors import FeedError, ModelError, OptionError, ResourceError
 from eqsat.ir.constants import decode, pack
 from eqsat.ir.types import DType, TensorType
 
@@ -72,8 +73,8 @@ class Session:
         self.label = str(model) if isinstance(model, (str, Path)) else "model in memory"
         extra = tuple(dict.fromkeys(extra_outputs))
         if isinstance(model, (str, Path)):
-            if not Path(model).is_file():
-                raise ModelError(f"{model}: no such file")
+            if not os.path.isfile(model):
+                raise ModelError(f"{model}: no such file, or a pipe, which is read once")
             if extra:
                 folder = folder or Path(model).resolve().parent
         source = _source_of(model, extra, self.label)
@@ -114,7 +115,8 @@ class Session:
 
         settings = options(unsigned)
         try:
-            return ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
+            # Its way out of a provider that fails is to print that on standard output, and to try the same one again.
+            return ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"], enable_fallback=False)
         except Exception as error:  # the runtime's exceptions have no common base
             if not unsigned:
                 raise self.translated(error) from None
@@ -174,7 +176,9 @@ class Session:
 
     def translated(self, error: Exception) -> ModelError:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return ModelError(f"{self.label}: ONNX Runtime: {_plainly(lines[0])}")
+        short = any(said in lines[0] for said in ("bad_alloc", "pthread_create failed"))
+        kind = ResourceError if short else ModelError
+        return kind(f"{self.label}: ONNX Runtime: {_plainly(lines[0])}")
 
 
 def _plainly(said: str) -> str:
@@ -285,10 +289,12 @@ def _options(level: str, threads: int | None, precision: str) -> onnxruntime.Ses
 
     if level not in LEVELS:
         raise OptionError(f"optimization level {level!r}: choose one of {', '.join(LEVELS)}")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"threads is {threads!r}; it must be a whole number from 1 on")
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
     options.log_severity_level = _QUIET
-    options.intra_op_num_threads = threads or 0
+    options.intra_op_num_threads = threads or 0  # as many as there are cores
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     if precision == "bf16":

@@ -120,6 +120,8 @@ def calibrate(
     how = how or Repeats()
     machine = this_machine(how.threads, target)
     path = path or own_table_path(target, machine)
+    if path is None:
+        raise OptionError("there is no home folder to keep the timings in; name a file with --database")
     table = Table(target, machine)
     if path.exists() and not (restart and whole):
         table = load_table(path)
@@ -178,12 +180,14 @@ def _forget(table: Table, keys: set[str]) -> None:
     table.failures = {case: said for case, said in table.failures.items() if case.split(" ", 1)[0] not in keys}
 
 
+_ANEW = "name another file, or use --restart for all operators"
+
+
 def _check_same(path: Path, table: Table, target: str, machine: dict[str, Any]) -> None:
     if table.target != target:
-        raise OptionError(f"{path}: holds timings of target {table.target!r}; name another file, or use --restart")
+        raise OptionError(f"{path}: holds timings of target {table.target!r}; {_ANEW}")
     for name, found in machine.items():
         if table.machine.get(name) != found:
             raise OptionError(
-                f"{path}: its timings have {name} {table.machine.get(name)!r}, here it is {found!r}; name another file, or "
-                "use --restart"
+                f"{path}: its timings have {name} {table.machine.get(name)!r}, here it is {found!r}; {_ANEW}"
             )

@@ -17,7 +17,7 @@ from eqsat.calibrate.case import Case
 from eqsat.calibrate.copies import build, turns_of, weight_bytes
 from eqsat.calibrate.timer import Repeats
 from eqsat.cost.timings import Timing
-from eqsat.errors import EqsatError, ModelError
+from eqsat.errors import ModelError
 from eqsat.ir.types import type_of_array
 
 _BESIDE = frozenset(("Input", "Output", "Parameter", "Result", "Const", "Constant", "Reorder"))
@@ -39,7 +39,7 @@ def time_kernels(cases: Sequence[Case], how: Repeats) -> tuple[list[Timing], dic
     for case in cases:
         try:
             timings.append(_timed(case, how))
-        except EqsatError as error:
+        except ModelError as error:
             failures[case.name] = str(error)[:200]
     return timings, failures
 

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
 from eqsat.errors import EqsatError, OutputError, VerificationError
-from eqsat.output import check_place, write_files
+from eqsat.output import check_place, is_device, write_files
 
 Json = Annotated[
     str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
@@ -81,8 +81,8 @@ def errors(json_path: str | None = None) -> Generator[None]:
         fail(f"out of memory; nothing was written: {error}", 2)
     except KeyboardInterrupt:
         fail("interrupted; files that were begun are gone", 130)
-    except BrokenPipeError:
-        raise typer.Exit(0) from None
+    except OSError as error:  # a disk that is full, a folder that may not be entered
+        fail(f"{error.filename or 'temporary files'}: {error.strerror or error}", 2)
 
 
 def fail(message: str, status: int) -> NoReturn:
@@ -92,7 +92,32 @@ def fail(message: str, status: int) -> NoReturn:
 
 def say(message: object, *_: object) -> None:
     """One line on standard error."""
-    print(f"eqsat: {' '.join(str(message).split())}", file=sys.stderr)
+    _tell(f"eqsat: {' '.join(str(message).split())}")
+
+
+def _tell(text: str) -> None:
+    """The same as it is. Nobody may be there to read it; the work goes on."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _close(sys.stderr)
+
+
+def _put(text: str) -> None:
+    """Text on standard output. Where its reader has left, the work is done all the same, and the exit status tells of it."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        _close(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise OutputError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+def _close(stream: TextIO) -> None:
+    """What is left in a stream that failed goes nowhere: Python would try again at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 NOT_VERIFIED = 3
@@ -110,7 +135,7 @@ def progress(quiet: bool, verbose: bool, stages: bool = False) -> Generator[Call
     """On a terminal a spinner that names the stage and how far it is; with ``-v`` a line per step; else, if ``stages``, a
     line per stage."""
     if verbose:
-        yield lambda stage, detail: print(_step(stage, detail), file=sys.stderr, flush=True)
+        yield lambda stage, detail: _tell(_step(stage, detail))
         return
     silent = not sys.stderr.isatty() and not stages
     if quiet or silent:
@@ -122,7 +147,7 @@ def progress(quiet: bool, verbose: bool, stages: bool = False) -> Generator[Call
         def begin(stage: str, detail: str) -> None:
             if stage not in begun:
                 begun.add(stage)
-                print(f"eqsat: {stage}", file=sys.stderr, flush=True)
+                say(stage)
 
         yield begin
         return
@@ -140,7 +165,7 @@ def show(data: Any, text: object, json_path: str | None, quiet: bool) -> None:
     """Writes ``data`` where it is asked for, and prints the same as ``text``."""
     write_json(data, json_path)
     if not quiet and json_path != "-":
-        print(text)
+        _put(str(text))
 
 
 def check_json(json_path: str | None) -> None:
@@ -149,7 +174,7 @@ def check_json(json_path: str | None) -> None:
         return
     path = Path(json_path)
     check_writable(path, device=True)
-    if not path.is_file():
+    if is_device(path) or not path.is_file():
         return
     try:
         with path.open("rb") as file:
@@ -164,16 +189,16 @@ def write_json(data: Any, json_path: str | None) -> None:
     check_json(json_path)  # what was written since may be the model
     if json_path is None:
         return
-    text = json.dumps(data, indent=2, sort_keys=False, default=str) + "\n"
+    text = json.dumps(data, indent=2, sort_keys=False, default=str)
     if json_path == "-":
-        sys.stdout.write(text)
+        _put(text)
         return
-    path = Path(json_path)
+    path, text = Path(json_path), text + "\n"
     try:
-        if path.is_file() or not path.exists():
-            write_files({path: lambda file: file.write(text.encode())})
-        else:  # a device or a pipe
+        if is_device(path):
             path.write_text(text, "utf-8")
+        else:
+            write_files({path: lambda file: file.write(text.encode())})
     except OSError as error:
         raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
 
@@ -197,5 +222,5 @@ def check_writable(output: Path, model: Path | None = None, *, overwrite: bool =
     check_place(output, device=device)
     if model is not None and not overwrite and output.exists() and model.exists() and output.samefile(model):
         raise OutputError(f"{output}: is the model itself; name another file, or give --overwrite to replace it")
-    if not os.access(output.parent, os.W_OK):
+    if not os.access(output.parent, os.W_OK) and not (device and is_device(output)):
         raise OutputError(f"{output}: the folder {output.parent} is not writable")

@@ -1,12 +1,11 @@
 """``eqsat compare``: cost models and targets on one model, or the trade-off between kernels, time and memory."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from eqsat.commands.common import Json, Model, Quiet, Verbose, check_writable, progress, show
+from eqsat.commands.common import Json, Model, Quiet, Verbose, check_writable, progress, say, show
 from eqsat.commands.named_values import parse_names
 from eqsat.commands.shared import taking
 from eqsat.errors import OptionError
@@ -61,4 +60,4 @@ def compare(
         try:
             found.plot(plot)
         except NoPictureError as error:
-            print(f"eqsat: {error}", file=sys.stderr)
+            say(error)

@@ -14,7 +14,7 @@ from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.frontends import load
 from eqsat.fusion import kernel_works, price_works
-from eqsat.growth import Growth, Progress, RuleScope, collector_off, grow, rule_scope, silent
+from eqsat.growth import Growth, Progress, RuleScope, collector_off, grow, rule_scope, watched
 from eqsat.ir.nominal import assumed_sizes, assuming
 from eqsat.ir.types import is_sequence
 from eqsat.options import Options, SharedOptions, takes_options
@@ -131,7 +131,7 @@ class Growths:
     """One model, loaded once, and saturated once for each scope of rules that the targets have."""
 
     def __init__(self, source: Any, options: Options, progress: Progress | None) -> None:
-        self.notify: Progress = progress or silent
+        self.notify = watched(progress)
         self.notify("load", "")
         start = time.perf_counter()
         graph = load(source, **options.reading)

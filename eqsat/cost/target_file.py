@@ -41,7 +41,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "extends": _text,
         "description": _text,
         "source": _text,
-        "launch_s": _number,
+        "launch_s": _launch,
         "bandwidth_bytes_per_s": _rate,
         "peak_ops": _peaks,
         "free_kinds": _list_of(_one_of("kind", kinds)),
@@ -193,6 +193,18 @@ def _rate(where: str, value: Any) -> None:
     _number(where, value)
     if not value:
         raise OptionError(f"{where} is {value}; it must be positive")
+    if value < _LEAST_RATE:
+        raise OptionError(f"{where} is {value} per second; is it meant in giga (1e9) or tera (1e12)?")
+
+
+_LEAST_RATE, _LONGEST_LAUNCH_S = 1e6, 1.0
+"""What no machine is slower than; a number beyond is one of another unit."""
+
+
+def _launch(where: str, value: Any) -> None:
+    _number(where, value)
+    if value > _LONGEST_LAUNCH_S:
+        raise OptionError(f"{where} is {value} seconds; are microseconds (1e-6) meant?")
 
 
 def _count(where: str, value: Any) -> None:

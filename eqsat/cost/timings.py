@@ -160,21 +160,23 @@ def _runtime_version(runtime: str) -> str:
     return "not installed"
 
 
-def cache_folder() -> Path:
-    """Where eqsat keeps files of this user on this machine."""
+def cache_folder() -> Path | None:
+    """Where eqsat keeps files of this user on this machine; ``None`` for one without a home, as in some containers."""
+    home = Path(os.path.expanduser("~"))
     if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
+        base = home / "Library" / "Caches"
     else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "eqsat"
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "eqsat" if base.is_absolute() else None
 
 
-def own_table_path(target: str, machine: Mapping[str, Any]) -> Path:
-    """Where the timings that this machine made for a target lie."""
+def own_table_path(target: str, machine: Mapping[str, Any]) -> Path | None:
+    """Where the timings that this machine made for a target lie, if it keeps any."""
+    folder = cache_folder()
     digest = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:12]
-    return cache_folder() / f"timings-{target}-{digest}.json"
+    return None if folder is None else folder / f"timings-{target}-{digest}.json"
 
 
 def shipped_table_path(target: str) -> Path:
@@ -186,7 +188,7 @@ def shipped_table_path(target: str) -> Path:
 def default_table(target: str) -> Table | None:
     """The timings of this machine if it was calibrated to the end, else the shipped ones, else ``None``."""
     own = own_table_path(target, this_machine(DEFAULT_THREADS, target))
-    if own.is_file():
+    if own is not None and os.path.isfile(own):  # not where the folder is another user's
         table = load_table(own)
         if table.complete:
             return table

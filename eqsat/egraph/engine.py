@@ -104,7 +104,8 @@ class Engine:
     """
 
     def __init__(self, queries: Sequence[Query]) -> None:
-        self._egraph: EGraph = _bindings().EGraph(fact_directory=tempfile.gettempdir())
+        self._place = tempfile.gettempdir()
+        self._egraph: EGraph = _bindings().EGraph(fact_directory=self._place)
         self.queries = queries
         self.loaded = 0
         self._constructors: dict[str, int] = {}
@@ -229,7 +230,7 @@ class Engine:
 
     def _load(self, relation: str, rows: Sequence[tuple[int, ...]]) -> None:
         # No folder is kept for it: a process that multiprocessing forked ends without a word to those who would remove it.
-        descriptor, path = tempfile.mkstemp(prefix="eqsat-", suffix=".tsv")
+        descriptor, path = tempfile.mkstemp(prefix="eqsat-", suffix=".tsv", dir=self._place)
         try:
             with open(descriptor, "w", encoding="ascii", newline="\n") as file:
                 file.writelines("\t".join(map(str, row)) + "\n" for row in rows)

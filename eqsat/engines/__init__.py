@@ -104,7 +104,10 @@ def load_on(program: Program | Graph, engine: str = "numpy", precision: str = "f
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} does not exist; {choices(engine, ENGINES)}")
     check_precision(precision)
-    program = program if isinstance(program, Program) else _node_by_node(program)
+    if isinstance(program, Graph):
+        program = _node_by_node(program)
+    elif not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]  # a user's
+        raise OptionError(f"program is of {type(program).__name__}; expected a Graph or a Program (result.program)")
     run_loaded, graph = ENGINES[engine](program, precision), program.graph
 
     def run_checked(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:

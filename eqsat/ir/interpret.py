@@ -38,6 +38,8 @@ def evaluate_operator(op: str, attributes: Attributes, inputs: Sequence[Any], ou
 
 def check_feeds(graph: Graph, feeds: Mapping[str, np.ndarray]) -> None:
     """Raises `FeedError` unless ``feeds`` names every input of ``graph`` once, with its dtype and extents."""
+    if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # a user's
+        raise FeedError(f"inputs: expected an array by name of each input, got {type(feeds).__name__}")
     missing = [name for name in graph.inputs if name not in feeds]
     unknown = [name for name in feeds if name not in graph.inputs]
     if missing or unknown:

@@ -1,11 +1,12 @@
 """Files with rules of one's own: read, and their rules checked, as a whole or not at all."""
 
+import os
 import runpy
 import traceback
 from pathlib import Path
 
 from eqsat import rewrite
-from eqsat.errors import EqsatError, OptionError, RuleError
+from eqsat.errors import EqsatError, OptionError, RuleError, as_path
 from eqsat.ir.operator import defined_operators, undefine
 from eqsat.rewrite import AnyRule
 from eqsat.rule_check.operators import check_operator
@@ -25,9 +26,10 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
     """
     import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
-    path = Path(path)
-    if not path.is_file():
-        raise OptionError(f"rules {path}: {'is a folder; give a file' if path.is_dir() else 'no such file'}")
+    path = as_path(path, OptionError, "rules")
+    if not os.path.isfile(path):
+        wrong = "is a folder; give a file" if os.path.isdir(path) else "no such file, or none that you may read"
+        raise OptionError(f"rules {path}: {wrong}")
     _take_back(*_LOADED.pop(path.resolve(), (set(), set())))
     rules, operators = _registered()
     try:

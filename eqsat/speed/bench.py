@@ -1,5 +1,6 @@
 """`bench`: optimise a model, then time original and result side by side."""
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,6 +120,7 @@ def bench_model(
     """
     options = options or Options(verify=False)
     protocol = protocol or Protocol()
+    check_source(path)
     progress("optimize", str(path))
     result = optimize(path, **options.__dict__)
     feeds, reference = case_of(result.original, path, options)
@@ -154,6 +156,7 @@ def bench_files(
     options = options or Options(verify=False)
     protocol = protocol or Protocol()
     for path in paths:
+        check_source(path)
         read_source(path)  # what cannot be read is an error, not a contestant that does not run
     feeds, reference = case_of(load(paths[0], options.dims), paths[0], options)
     contestants = levels_of(RAW, paths[0], ("disable", *(n for n in levels if n != "disable")))
@@ -161,6 +164,12 @@ def bench_files(
         contestants += levels_of(path.stem if len(paths) > 2 else OURS, path, levels)
     progress("time", ", ".join(map(str, paths)))
     return Bench(str(paths[0]), tuple(contest(contestants, feeds, reference, protocol)), {}, protocol.threads)
+
+
+def check_source(path: Path) -> None:
+    """Raises `ModelError` for a pipe: what is timed is read by several processes."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise ModelError(f"{path}: is a pipe or a device, which is read once; give a file")
 
 
 def case_of(graph: Graph, path: Path, options: Options) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -154,11 +154,13 @@ def _answers(contestants: Sequence[Contestant], task: Mapping[str, Any]) -> list
 
 
 def _process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]] | None, str]:
-    """The answer of `eqsat.speed.worker`, or what it died of."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(task["threads"])}
+    """The answer of `eqsat.speed.worker`, or what it died of. It imports what this process does, and not what lies in the folder
+    that it happens to run in."""
+    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(task["threads"])}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "eqsat.speed.worker"], env=environment, input=json.dumps(task),
+            [sys.executable, "-P", "-m", "eqsat.speed.worker"], env=environment, input=json.dumps(task),
             capture_output=True, text=True, check=False, timeout=task["limit_s"],
         )  # fmt: skip
     except subprocess.TimeoutExpired:

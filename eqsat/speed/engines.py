@@ -15,7 +15,7 @@ from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import optimize
 from eqsat.result import Result
-from eqsat.speed.bench import OURS, RAW, Bench, Progress, case_of
+from eqsat.speed.bench import OURS, RAW, Bench, Progress, case_of, check_source
 from eqsat.speed.contest import Contestant, Measured, Protocol, contest
 
 INSTALLED_BY = {
@@ -95,6 +95,7 @@ def race(
     `OptionError`.
     """
     check_precision(precision)
+    check_source(path)
     names = engine_names(engines)
     skipped = missing(names)
     able = [name for name in names if name not in skipped]

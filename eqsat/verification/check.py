@@ -6,7 +6,7 @@ from typing import Any
 
 from eqsat.backends.consumer import at_any_opset
 from eqsat.backends.onnx_form import written
-from eqsat.errors import EqsatError, FeedError, ModelError
+from eqsat.errors import EqsatError, FeedError, ModelError, ResourceError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import compatible
@@ -135,7 +135,7 @@ def _compare(
     try:
         other = Original(*result, stand_in=check is None, interpreted=interpreted)
     except ModelError as error:
-        return Verification(FAILED, failures=[f"the result does not load: {error}"])
+        return _not_loaded(error)
     empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], graph, result[0]))
     chosen, unlike = reproduced(graph, runner.run, [*chosen, *empty])
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
@@ -166,6 +166,14 @@ def _compare(
     report.notes = list(dict.fromkeys(report.notes))
     report.verdict = _verdict(report)
     return report
+
+
+def _not_loaded(error: ModelError) -> Verification:
+    """What becomes of a result that does not load: it is wrong, unless that is for want of memory."""
+    if not isinstance(error, ResourceError):
+        return Verification(FAILED, failures=[f"the result does not load: {error}"])
+    advice = "compare the two where there is more memory, and threads are left, or do without (--verify none)"
+    return Verification(NOT_RUN, notes=[f"the result was not loaded: {error}; {advice}"])
 
 
 def _take(kernels: KernelReport, report: Verification) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from eqsat.backends.onnx_form import FOREIGN
 from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.backends.transposed_products import crashing_products
-from eqsat.errors import EqsatError, ModelError
+from eqsat.errors import EqsatError, ModelError, ResourceError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_sequence
@@ -93,6 +93,9 @@ class LevelCheck:
     def _check(self, level: str) -> None:
         try:
             found = self._outputs(self.open_result, level)
+        except ResourceError as error:
+            self.report.notes.append(f"level {level!r}: not compared: {error}")
+            return
         except EqsatError as error:
             self._explain(level, error)
             return

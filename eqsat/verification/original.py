@@ -1,5 +1,6 @@
 """A model, ready to be run: by ONNX Runtime from its file, or from its graph, or by the reference interpreter."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -170,8 +171,10 @@ def open_file(
 ) -> Session:
     """``source``, loaded. It hands out those of ``outputs`` that it computes, and ``extra`` if it computes all of these.
 
-    Raises `ModelError` if it does not load.
+    Raises `ModelError` if it does not load, as a pipe, which is empty once it was read.
     """
+    if not isinstance(source, onnx.ModelProto) and not os.path.isfile(source):
+        raise ModelError(f"{source}: no such file, or a pipe, which is read once")
     if not extra:
         session = Session(source, level, prepack=prepack, arena=False)
         if set(session.outputs).issuperset(outputs):

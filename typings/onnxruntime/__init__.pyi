@@ -14,7 +14,12 @@ class NodeArg:
 
 class InferenceSession:
     def __init__(
-        self, path_or_bytes: str | bytes, sess_options: SessionOptions | None = None, *, providers: Sequence[str]
+        self,
+        path_or_bytes: str | bytes,
+        sess_options: SessionOptions | None = None,
+        *,
+        providers: Sequence[str],
+        enable_fallback: bool = True,
     ) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
     def get_inputs(self) -> list[NodeArg]: ...

@@ -50,7 +50,7 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     model, folders, label = read_source(source)
     name_dims(model)
     check_dims(dims or {}, model.graph)
-    dims = dict(dims or {})
+    dims = {name: extent if isinstance(extent, str) else int(extent) for name, extent in (dims or {}).items()}
     try:
         files = ExternalFiles(folders)
         _embed_what_is_kept(model, files)

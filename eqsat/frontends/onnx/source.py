@@ -69,14 +69,16 @@ def _read_file(path: Path) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
-    if path.is_char_device():
-        raise ModelError(f"{path}: is a device, which may never end; give a file or a pipe")
     try:
+        if path.is_char_device():
+            raise ModelError(f"{path}: is a device, which may never end; give a file or a pipe")
         data = path.read_bytes()
     except IsADirectoryError:
         raise ModelError(f"{path}: is a folder; give the .onnx file in it") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot read the model: {error.strerror or error}") from None
+    except ValueError:  # of a null character
+        raise ModelError(f"{str(path)!r}: is the name of no file") from None
     if not data:
         raise ModelError(f"{path}: the file is empty")
     for offset, magic, told in _OTHER_FORMATS:

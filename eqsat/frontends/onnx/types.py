@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def check_dims(dims: Mapping[str, Dim], graph: Any) -> None:
         if isinstance(extent, str):
             if not extent.isidentifier() or extent in dims:
                 raise OptionError(f"dims: {name} = {extent!r}: another name is a word, and not itself among dims")
-        elif isinstance(extent, bool) or not isinstance(extent, int) or not 0 < extent < 2**63:  # pyright: ignore[reportUnnecessaryIsInstance]
+        elif isinstance(extent, bool) or not isinstance(extent, Integral) or not 0 < extent < 2**63:
             raise OptionError(
                 f"dims: {name} = {extent!r}: an extent is an integer from 1 to 2**63 - 1, or another name"
             )
