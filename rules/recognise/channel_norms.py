@@ -64,15 +64,15 @@ def _centred(d: Sampler) -> dict[str, Any]:
     x = d.floats((3, 3, 3) if dropped else d.shape(2, 4, ones=0.05)) + np.float32(d.choose((0, 0, 3)))
     perm = (0, 2, 1) if dropped else d.permutation(x.ndim)
     axis = perm[-1] - x.ndim * d.integer(0, 1) if d.chance(0.8) else d.integer(-x.ndim, -1)
-    attributes = {"axis": d.choose((-1, -1, -1, x.ndim - 1, -2)), "epsilon": d.choose((1e-5, 0.5))}
-    gain = x.transpose(perm).shape[attributes["axis"] :]
+    first = d.choose((-1, -1, -1, x.ndim - 1, -2))
+    gain = x.transpose(perm).shape[first:]
     return {
         "x": x,
         "a": fixed([axis], "int64"),
         "r": {"keepdims": int(not dropped)},
         "t": {"perm": perm},
         "s": d.either(d.floats(gain)),
-        "n": attributes,
+        "n": {"axis": first, "epsilon": d.choose((1e-5, 0.5))},
     }
 
 
