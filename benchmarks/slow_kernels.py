@@ -1,0 +1,100 @@
+"""What ONNX Runtime's kernels are slow at, alone and as eqsat has it: the original at ENABLE_ALL against the result there.
+
+    python -m benchmarks.slow_kernels [--threads 1]
+
+Each is a graph of one operator, or of one norm as networks spell it. Sessions of both take turns in one process; a figure is the
+least of `ROUNDS` times, in microseconds. The error is the largest difference, as a part of the largest element.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+
+ROUNDS = 30
+Value = str
+Body = Callable[[GraphBuilder, Value], Value]
+
+
+def _numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+
+
+def _mean(b: GraphBuilder, x: Value, axis: int) -> Value:
+    return b.op("ReduceMean", x, b.constant([axis], "int64"), keepdims=1)
+
+
+def _channel_norm(b: GraphBuilder, x: Value) -> Value:
+    """As NAFNet and SAM spell it."""
+    distances = b.op("Sub", x, _mean(b, x, 1))
+    squares = _mean(b, b.op("Pow", distances, b.constant(np.float32(2))), 1)
+    root = b.op("Sqrt", b.op("Add", squares, b.constant(np.float32(1e-6))))
+    scaled = b.op("Mul", b.op("Div", distances, root), b.constant(_numbers(64, 1, 1)))
+    return b.op("Add", scaled, b.constant(_numbers(64, 1, 1)))
+
+
+def _op(key: str, *constants: np.ndarray, **attributes: Any) -> Body:
+    return lambda b, x: b.op(key, x, *map(b.constant, constants), **attributes)
+
+
+CASES: dict[str, tuple[tuple[int, ...], Body]] = {
+    "norm over 64 channels of 64 x 64": ((1, 64, 64, 64), _channel_norm),
+    "mean over 64 channels of 32 x 32": ((1, 64, 32, 32), lambda b, x: _mean(b, x, 1)),
+    "mean over 197 tokens of 768": ((1, 197, 768), lambda b, x: _mean(b, x, 1)),
+    "length of 1024 vectors of 256": ((1024, 256), _op("ReduceL2", np.array([-1]), keepdims=1)),
+    "Softmax over 21 classes of 128 x 128": ((1, 21, 128, 128), _op("Softmax", axis=1)),
+    "Mish of 64 x 64 x 64": ((1, 64, 64, 64), _op("Mish")),
+    "Elu of 64 x 64 x 64": ((1, 64, 64, 64), _op("Elu")),
+    "PRelu of 64 x 64 x 64": ((1, 64, 64, 64), _op("PRelu", _numbers(64, 1, 1) / 8)),
+    "Conv, 31 weights for each of 256 channels, 1000 places": (
+        (1, 256, 1000), _op("Conv", _numbers(256, 1, 31), group=256, pads=(15, 15)),
+    ),
+    "Conv, 4 weights for each of 2048 channels, 4 places": (
+        (1, 2048, 4), _op("Conv", _numbers(2048, 1, 4), group=2048, pads=(3, 0)),
+    ),
+}  # fmt: skip
+
+
+def graphs() -> Iterator[tuple[str, Graph]]:
+    for name, (shape, body) in CASES.items():
+        b = GraphBuilder()
+        yield name, b.finish({"y": body(b, b.input("x", "float32", shape))})
+
+
+def compare(graph: Graph, threads: int) -> tuple[float, float, float, tuple[str, ...]]:
+    """Microseconds of the original and of the result, the error, and the operators of the result."""
+    result = eqsat.optimize(graph)
+    files = [to_model(graph), result.to_onnx()]
+    sessions = [Session(file, level="all", threads=threads) for file in files]
+    feeds = {"x": _numbers(*(graph.type_of("x").shape or ()))}  # type: ignore[union-attr]
+    first, second = (session.run(feeds)["y"] for session in sessions)
+    times: list[list[float]] = [[], []]
+    for _ in range(ROUNDS):
+        for session, found in zip(sessions, times, strict=True):
+            start = time.perf_counter()
+            session.run(feeds)
+            found.append(time.perf_counter() - start)
+    error = float(abs(first - second).max() / abs(first).max())
+    return min(times[0]) * 1e6, min(times[1]) * 1e6, error, tuple(n.key for n in result.program.graph.nodes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    threads = parser.parse_args().threads
+    print("| what | original, us | ours, us | error | operators |\n|---|---|---|---|---|")
+    for name, graph in graphs():
+        original, ours, error, operators = compare(graph, threads)
+        print(f"| {name} | {original:.0f} | {ours:.0f} | {error:.0e} | {', '.join(operators)} |")
+
+
+if __name__ == "__main__":
+    main()
