@@ -172,7 +172,9 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         return Meaning(Role.INDEX, _extent(graph, node.inputs[_ROWS[i]], 0, sizes))
     if i in traits.truths or traits.truth or (node.key == "Sub" and i == 1):
         return Meaning(Role.MASK)
-    if node.key in ("Sqrt", "Log") or (node.key == "Pow" and i == 0 and _may_be_fractional(graph, node.inputs[1])):
+    if node.key in ("Sqrt", "Log") or (node.key, i) == ("Resize", 2):  # by which factors an image is resized
+        return Meaning(Role.POSITIVE)
+    if node.key == "Pow" and i == 0 and _may_be_fractional(graph, node.inputs[1]):
         return Meaning(Role.POSITIVE)
     if node.key == "Add":
         other = node.inputs[1 - i]

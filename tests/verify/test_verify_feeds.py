@@ -266,3 +266,12 @@ def test_text_that_is_read_as_numbers_is_that_of_numbers() -> None:
     assert all(text.isdigit() for text in feeds["numerals"])
     assert not any(text.isdigit() for text in feeds["words"])
     assert eqsat.optimize(model, form="flat").report.to_dict()["verification"]["verdict"] == "equal"
+
+
+def test_what_an_image_is_resized_by_is_positive() -> None:
+    """A float that a model takes beside the image, as RobustVideoMatting does."""
+    b = GraphBuilder()
+    x, ratio = b.input("x", "float32", (1, 1, 8, 8)), b.input("ratio", "float32", (1,))
+    scales = b.op("Concat", b.constant(np.ones(2, np.float32)), ratio, ratio, axis=0)
+    graph = b.finish({"y": b.op("Resize", x, None, scales, mode="linear")})
+    assert all(random_feeds(graph, seed)["ratio"].item() > 0 for seed in range(20))
