@@ -18,7 +18,7 @@ FLAT: dict[str, Any] = {"form": "flat", "cost": "kernels", "verify": False}
 
 def _norm(
     shape: tuple[int | str, ...] = (2, 16, 64),
-    axis: int = -1,
+    axes: tuple[int, ...] = (-1,),
     dtype: str = "float32",
     *,
     eps: float | None = 1e-5,
@@ -29,7 +29,7 @@ def _norm(
     found: list[str] = []
     for i in range(2):
         x = b.input(f"x{i}", dtype, shape)
-        mean = b.op("ReduceMean", b.op("Mul", x, x), b.constant([axis], "int64"), keepdims=1)
+        mean = b.op("ReduceMean", b.op("Mul", x, x), b.constant(axes, "int64"), keepdims=1)
         epsilon = b.constant(eps, dtype) if eps else b.input(f"e{i}", dtype, (1,))
         divided = x if own else b.input(f"z{i}", dtype, shape)
         found.append(b.op("Div", divided, b.op("Sqrt", b.op("Add", mean, epsilon))))
@@ -39,7 +39,7 @@ def _norm(
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [
-        (_norm(axis=1), "'the mean is taken over the last axes' does not hold (x float32[2, 16, 64])"),
+        (_norm(axes=(0, 1)), "'the mean is taken over the last axes' does not hold (x float32[2, 16, 64], a int64[2])"),
         (_norm(eps=None), "'eps constant' does not hold (x float32[2, 16, 64])"),
         (_norm(("b", 16, "h")), "'normalised extents known' does not hold (x float32[b, 16, h])"),
         (

@@ -270,6 +270,20 @@ def test_a_value_by_one_plus_an_exponential_is_gated_by_itself(factor: float) ->
     assert found(spelled) == {"Sigmoid": 1, "Mul": 1 if factor == -1 else 2}
 
 
+@pytest.mark.parametrize("shape", [(1, 6, 4, 5), (2, 6, 5), ("n", 6, "h", "w")])
+@pytest.mark.parametrize("spelling", [_rms, _layer])
+def test_a_norm_over_channels_is_one_of_rows_between_transposes(spelling: Any, shape: tuple[Any, ...]) -> None:
+    """As NAFNet and SAM have it, with a gain, and a shift where a mean is subtracted."""
+
+    def spelled(t: Any, x: str) -> Any:
+        gain = np.arange(1, 7, dtype=np.float32).reshape(6, *[1] * (len(shape) - 2))
+        scaled = t.Mul(spelling(t, x, axes=(1,)), gain)
+        return scaled if spelling is _rms else t.Add(scaled, -gain)
+
+    norm = "RMSNormalization" if spelling is _rms else "LayerNormalization"
+    assert found(spelled, shape) == {"Transpose": 2, norm: 1}
+
+
 def test_computed_gain() -> None:
     def spelling(t: Any, x: str) -> str:
         gain = t._builder.input("g", "float32", (4,))
@@ -279,7 +293,7 @@ def test_computed_gain() -> None:
 
 
 NO_NORM: dict[str, Spelling] = {
-    "other axes": lambda t, x: _rms(t, x, axes=(1,)),
+    "other axes": lambda t, x: _rms(t, x, axes=(0, 1)),
     "epsilon for each element": lambda t, x: _rms(t, x, eps=np.array([0.1, 0.2, 0.3]).reshape(3, 1)),
     "epsilon with more axes": lambda t, x: _rms(t, x, eps=np.full((1, 1, 1, 1), 0.1)),
     "epsilon outside the root": lambda t, x: t.Div(
