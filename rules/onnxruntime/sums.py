@@ -23,11 +23,11 @@ from eqsat.samples import Sampler, fixed
 
 def matrix(node: Ref, axes: Ref | None, x: Ref) -> tuple[int, int]:
     """The rows and columns of ``x`` as one matrix whose rows a reduction reduces to one; (0, 0) where it is none."""
-    first, *others = (axis + x.rank for axis in axes_of(node, axes, x))
-    end = first + len(others) + 1
+    reduced = [axis + x.rank for axis in axes_of(node, axes, x)]
+    first, end = (reduced[0], reduced[0] + len(reduced)) if reduced else (0, 0)
     rows, columns = (math.prod(x.static_shape[part]) for part in (slice(end), slice(end, None)))
-    is_one = math.prod(x.static_shape[:first]) == 1 and others == [*range(first + 1, end)]
-    return (rows, columns) if is_one and columns > 1 else (0, 0)
+    is_one = math.prod(x.static_shape[:first]) == 1 and reduced == [*range(first, end)]
+    return (rows, columns) if reduced and is_one and columns > 1 else (0, 0)
 
 
 def equal_numbers(root: Ref, rows: int, value: float) -> Literal:
@@ -42,6 +42,8 @@ def viewed(value: Term, root: Ref, columns: int) -> Term:
 
 def _images(d: Sampler) -> dict[str, Any]:
     """Values of one matrix or several, mostly reduced over neighbouring axes before the last."""
+    if d.chance(0.1):  # nothing is reduced
+        return {"x": d.floats(d.shape(0, 2)), "r": {"noop_with_empty_axes": 1}}
     x = d.floats(d.shape(1, 4, ones=0.4))
     axes = list(range(*sorted((d.integer(0, x.ndim - 1), d.integer(0, x.ndim))))) if d.chance(0.9) else []
     axes = axes or [d.integer(0, x.ndim - 1) for _ in range(d.integer(1, 2))]
