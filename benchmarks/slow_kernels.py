@@ -60,6 +60,8 @@ CASES: dict[str, tuple[tuple[int, ...], Body]] = {
     "Conv, 4 weights for each of 2048 channels, 4 places": (
         (1, 2048, 4), _op("Conv", _numbers(2048, 1, 4), group=2048, pads=(3, 0)),
     ),
+    "AveragePool of 25 of 4096 places, 64 channels": ((1, 64, 4096), _op("AveragePool", kernel_shape=(25,), pads=(12, 12))),
+    "MaxPool of 3 of 4096 places, 64 channels": ((1, 64, 4096), _op("MaxPool", kernel_shape=(3,), pads=(1, 1))),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of images as ONNX Runtime computes them at its highest level: on blocks of channels.
+"""Convolutions and pools of images as ONNX Runtime computes them at its highest level: on blocks of channels.
 
 It has such a kernel in a domain of its own, between kernels that rearrange the image. Convolutions that follow one another need
 none of these between them, so what is timed is the kernel alone: with weights in blocks, and channels that fill the last one.
@@ -13,7 +13,7 @@ from eqsat.calibrate.copies import build
 from eqsat.cost.model import static_shape
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operators.onnxruntime_products import BLOCK, FUSED_CONV, LEAST_BLOCK, on_blocks
+from eqsat.ir.operators.onnxruntime_products import BLOCK, FUSED_CONV, LEAST_BLOCK, POOLS, on_blocks, pools_blocks
 from eqsat.ir.types import DType, TensorType
 
 _DOMAIN = "com.microsoft.nchwc"
@@ -22,6 +22,8 @@ _DOMAIN = "com.microsoft.nchwc"
 def as_run(case: Case) -> Case:
     """The kernel that the runtime has for ``case`` at its highest level, where that is one on blocks; ``case`` otherwise."""
     image, filters, *rest = (*case.operands, None, None)
+    if case.key in POOLS and image is not None and pools_blocks(_shape(image)) and _has_blocks():
+        return replace(case, key=f"{_DOMAIN}::{case.key}")
     if case.key not in ("Conv", FUSED_CONV) or image is None or filters is None:
         return case
     group = int(case.attributes.get("group", 1))
@@ -45,7 +47,7 @@ def _on_blocks(case: Case, group: int, image: Operand, filters: Operand, rest: l
 
 def written(case: Case, run: Case, results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     """The types of what ``case`` writes, by the ``results`` of the kernel ``run`` in its place."""
-    filters = case.operands[1] if run is not case else None
+    filters = case.operands[1] if run is not case and len(case.operands) > 1 else None
     if filters is None:
         return results
     shapes = [static_shape(r) or () for r in results]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from eqsat.calibrate.case import Cases, Kernels, data, filled, value, weight
+from eqsat.ir.operators.onnxruntime_products import POOLS
 
 F = "float32"
 ROWS = (
@@ -10,6 +11,8 @@ ROWS = (
 )  # fmt: skip
 _TOKENS = ((16, 64), (32, 64), (1, 4096))
 """Rows of language models, for norms that these have."""
+_SEQUENCES = ((64, 4096), (64, 336), (512, 128), (7, 96), (128, 1024))
+"""Channels and places."""
 _MATRICES = (
     (1, 49, 768), (1, 128, 768), (1, 197, 768), (1, 256, 196), (1, 384, 1024), (1, 64, 1024), (1, 64, 4096), (1, 48, 9216),
     (1, 128, 256), (1, 16, 64), (2, 16, 64), (2, 64, 1024), (4, 64, 4096), (8, 128, 768), (4, 49, 384), (16, 16, 64),
@@ -143,6 +146,12 @@ def _rows_reduced() -> Iterator[Cases]:
 
 def _pools() -> Iterator[Cases]:
     window = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    for name in POOLS:
+        for k in (3, 25):
+            along = {"kernel_shape": [k], "pads": [k // 2] * 2, "strides": [1]}
+            row = {"kernel_shape": [1, k], "pads": [0, k // 2] * 2, "strides": [1, 1]}
+            yield Kernels(name, _SEQUENCES, lambda c, places: [data(F, 1, c, places)], along, opset=18)
+            yield Kernels(name, _SEQUENCES, lambda c, places: [data(F, 1, c, 1, places)], row, opset=18)
     for stride in (1, 2):
         more = {**window, "strides": [stride, stride]}
         yield Kernels("MaxPool", IMAGES, lambda c, s: [data(F, 1, c, s, s)], more)

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.cost.model import Work
 from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.operators.movement import way_of
-from eqsat.ir.operators.onnxruntime_products import on_blocks
+from eqsat.ir.operators.onnxruntime_products import POOLS, on_blocks, pools_blocks
 from eqsat.ir.types import TensorType, Type
 
 Family = tuple[str, ...]
@@ -177,6 +177,12 @@ def _reduced(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> 
     return "other axes" if result[0] == shape[0] > 1 else "other axes of one"
 
 
+def _pooled(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """Of what: blocks of channels, a sequence, or an image or a volume whose channels are no whole blocks."""
+    image = inputs[0] if inputs else ()
+    return "blocks" if pools_blocks(image) else "sequence" if len(image) == 3 else "image"
+
+
 def _per_axis(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
     if len(inputs) < 2 or math.prod(inputs[1]) == 1:
         return "per tensor"
@@ -218,6 +224,7 @@ _VARIANTS: dict[str, Variant] = {
     "com.microsoft::FusedGemm": _product(1),
     "com.microsoft::QGemm": _product(3),
     "com.microsoft::MatMulNBits": _packed,
+    **dict.fromkeys(POOLS, _pooled),
     "Transpose": _permutation,
     "Softmax": _normalised,
     "LogSoftmax": _normalised,

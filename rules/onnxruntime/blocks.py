@@ -16,8 +16,8 @@ from eqsat.conditions import constant, finite, kernels, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operators.onnxruntime_products import BLOCK
-from eqsat.ir.types import DType
+from eqsat.ir.operators.onnxruntime_products import BLOCK, POOLS
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.terms import int64s, mul, reshape
 from eqsat.samples import Sampler, fixed
@@ -97,3 +97,30 @@ equation(
     sample=_sequence,
     functions=named(of_one_row, int64s),
 )
+
+
+def _pooled(d: Sampler) -> dict[str, Any]:
+    """Sequences, mostly, and images."""
+    kernel = d.choose((1, 2, 3))
+    p: dict[str, Any] = {"kernel_shape": (kernel,), "strides": (d.choose((1, 2)),), "pads": (kernel // 2, 0)}
+    p |= {"ceil_mode": 1} if d.chance(0.2) else {}
+    x = d.floats((d.integer(1, 2), d.choose((BLOCK, BLOCK, 3)), 9))
+    return {"x": x[..., None], "p": {"kernel_shape": (kernel, 1)}} if d.chance(0.1) else {"x": x, "p": p}
+
+
+def fills_blocks(channels: Dim) -> bool:
+    return isinstance(channels, int) and channels % BLOCK == 0
+
+
+for op in POOLS:
+    equation(
+        f"take_{op.lower()}_of_sequence_as_image_of_one_row",
+        f"{op}(x, **p) == Squeeze({op}(Unsqueeze(x, int64s([2])), **of_one_row(p)), int64s([2]))",
+        kernels("x", DType.FLOAT),
+        "a sequence: x.rank == 3",
+        worthwhile("whole blocks of channels: fills_blocks(x.shape[1])"),
+        exactness=Exactness.ROUNDING,
+        source="definition of the operators; kernels of ONNX Runtime on blocks of channels, tried and timed",
+        sample=_pooled,
+        functions=named(of_one_row, int64s, fills_blocks),
+    )

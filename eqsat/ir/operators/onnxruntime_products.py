@@ -109,6 +109,14 @@ def on_blocks(group: int, image: Sequence[int], weights: Sequence[int]) -> bool:
     return own % BLOCK == 0 and filters // group % BLOCK == 0
 
 
+POOLS = ("MaxPool", "AveragePool")
+
+
+def pools_blocks(image: Sequence[int]) -> bool:
+    """Whether ONNX Runtime, at its highest level, pools an image of float32 on blocks of channels: of which it has whole ones."""
+    return len(image) == 4 and image[1] > 0 and image[1] % BLOCK == 0
+
+
 # --- integers --------------------------------------------------------------------------------------------------------
 
 
