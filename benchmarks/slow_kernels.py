@@ -18,6 +18,7 @@ from eqsat.backends.onnx_file import to_model
 from eqsat.backends.onnxruntime import Session
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
+from eqsat.verification.feeds import random_feeds
 
 ROUNDS = 30
 Value = str
@@ -76,7 +77,7 @@ def compare(graph: Graph, threads: int) -> tuple[float, float, float, tuple[str,
     result = eqsat.optimize(graph)
     files = [to_model(graph), result.to_onnx()]
     sessions = [Session(file, level="all", threads=threads) for file in files]
-    feeds = {"x": _numbers(*(graph.type_of("x").shape or ()))}  # type: ignore[union-attr]
+    feeds = random_feeds(graph, 0)
     first, second = (session.run(feeds)["y"] for session in sessions)
     times: list[list[float]] = [[], []]
     for _ in range(ROUNDS):

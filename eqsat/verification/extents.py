@@ -103,7 +103,7 @@ def _infer(
     """Types of the outputs of ``node``; their elements go into ``values`` where they are known and few."""
     definition = definition_of(node)
     app = Application(node.key, node.attributes, types, known, len(node.outputs))
-    if _may_end_process(node) and any(t is not None and t.size == 0 for t in types):
+    if may_end_process(node) and any(t is not None and t.size == 0 for t in types):
         raise app.fail("an empty tensor, at which ONNX Runtime may end the process")
     if definition is None:
         return outlined(node, types, known)
@@ -129,7 +129,7 @@ def _infer(
     return found
 
 
-def _may_end_process(node: Node) -> bool:
+def may_end_process(node: Node) -> bool:
     """Whether the kernel may, on an empty tensor. That of Scan does where it is to put the axis that it walks along first."""
     return node.key in FATAL_WHEN_EMPTY or (node.key == "Scan" and "scan_input_axes" in node.attributes)
 

@@ -14,7 +14,7 @@ from eqsat.errors import EqsatError, ModelError, UndefinedError
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
-from eqsat.verification.extents import FATAL_WHEN_EMPTY, shapes_of, sized
+from eqsat.verification.extents import may_end_process, shapes_of, sized
 from eqsat.verification.feeds import random_feeds
 from eqsat.verification.overflows import Overflows
 from eqsat.verification.relations import input_shapes, symbols_of
@@ -245,7 +245,7 @@ def _survives(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:
         return any(sizes.type_of(v).size in (0, None) for v in values if v)
 
     return not any(
-        may_be_empty(node.inputs) if node.op in FATAL_WHEN_EMPTY else may_be_empty(node.outputs)
+        may_be_empty(node.inputs) if may_end_process(node) else may_be_empty(node.outputs)
         for node in graph.nodes
-        if node.op in FATAL_WHEN_EMPTY or node.domain or node.opaque
+        if may_end_process(node) or node.domain or node.opaque
     )

@@ -125,22 +125,18 @@ for name, left, where in (
         same_type("high"),
         source="max(max x, -min x) = max |x|",
     )
-equation(
-    "square_before_summing",
-    "ReduceSumSquare(x, *a, **r) == ReduceSum(x * x, *a, **r)",
-    constant("a"),
-    single_or_half("x"),
-    exactness=Exactness.ROUNDING,
-    source="ONNX reductions; JAX takes variances so",
-)
-equation(
-    "square_and_take_root_around_sum",
-    "ReduceL2(x, *a, **r) == Sqrt(ReduceSum(x * x, *a, **r))",
-    constant("a"),
-    single_or_half("x"),
-    exactness=Exactness.ROUNDING,
-    source="ONNX reductions; PyTorch normalises vectors so",
-)
+for name, op, right, spelled_by in (
+    ("square_before_summing", "ReduceSumSquare", "{}", "JAX takes variances so"),
+    ("square_and_take_root_around_sum", "ReduceL2", "Sqrt({})", "PyTorch normalises vectors so"),
+):
+    equation(
+        name,
+        f"{op}(x, *a, **r) == {right.format('ReduceSum(x * x, *a, **r)')}",
+        constant("a"),
+        single_or_half("x"),
+        exactness=Exactness.ROUNDING,
+        source=f"ONNX reductions; {spelled_by}",
+    )
 equation(
     "take_mean_instead_of_sum",
     "ReduceSum(x, *a, **r) * c == ReduceMean(x, a, keepdims=r.attr('keepdims', 1), **r)",

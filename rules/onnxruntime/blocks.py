@@ -16,8 +16,8 @@ from eqsat.conditions import constant, finite, kernels, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operators.onnxruntime_products import BLOCK, POOLS
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.operators.onnxruntime_products import BLOCK, POOLS, pools_blocks
+from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.terms import int64s, mul, reshape
 from eqsat.samples import Sampler, fixed
@@ -85,18 +85,6 @@ equation(
     source="definition of groups; kernels of ONNX Runtime on blocks of channels, tried and timed",
     sample=_draw,
 )
-equation(
-    "convolve_sequence_as_image_of_one_row",
-    """Conv(x, w, *b, group=g, **p)
-       == Squeeze(Conv(Unsqueeze(x, int64s([2])), Unsqueeze(w, int64s([2])), *b, **of_one_row(p)), int64s([2]))""",
-    kernels("x", DType.FLOAT),
-    "a sequence: x.rank == 3",
-    worthwhile("a filter for each channel: g > 1 and w.shape[1] == 1"),
-    exactness=Exactness.ROUNDING,
-    source="definition of the operator; kernels of ONNX Runtime on blocks of channels, tried and timed",
-    sample=_sequence,
-    functions=named(of_one_row, int64s),
-)
 
 
 def _pooled(d: Sampler) -> dict[str, Any]:
@@ -108,19 +96,29 @@ def _pooled(d: Sampler) -> dict[str, Any]:
     return {"x": x[..., None], "p": {"kernel_shape": (kernel, 1)}} if d.chance(0.1) else {"x": x, "p": p}
 
 
-def fills_blocks(channels: Dim) -> bool:
-    return isinstance(channels, int) and channels % BLOCK == 0
-
-
+of_sequences = Equations(
+    __name__,
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="definition of the operators; kernels of ONNX Runtime on blocks of channels, tried and timed",
+    functions=named(of_one_row, int64s, pools_blocks),
+)
+FLOAT32, SEQUENCE = kernels("x", DType.FLOAT), "a sequence: x.rank == 3"
+of_sequences(
+    "convolve_sequence_as_image_of_one_row",
+    """Conv(x, w, *b, group=g, **p)
+       == Squeeze(Conv(Unsqueeze(x, int64s([2])), Unsqueeze(w, int64s([2])), *b, **of_one_row(p)), int64s([2]))""",
+    FLOAT32,
+    SEQUENCE,
+    worthwhile("a filter for each channel: g > 1 and w.shape[1] == 1"),
+    sample=_sequence,
+)
 for op in POOLS:
-    equation(
+    of_sequences(
         f"take_{op.lower()}_of_sequence_as_image_of_one_row",
         f"{op}(x, **p) == Squeeze({op}(Unsqueeze(x, int64s([2])), **of_one_row(p)), int64s([2]))",
-        kernels("x", DType.FLOAT),
-        "a sequence: x.rank == 3",
-        worthwhile("whole blocks of channels: fills_blocks(x.shape[1])"),
-        exactness=Exactness.ROUNDING,
-        source="definition of the operators; kernels of ONNX Runtime on blocks of channels, tried and timed",
+        FLOAT32,
+        SEQUENCE,
+        worthwhile("whole blocks of channels: pools_blocks((1, x.shape[1], 1, 1))"),
         sample=_pooled,
-        functions=named(of_one_row, int64s, fills_blocks),
     )

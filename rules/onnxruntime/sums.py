@@ -8,15 +8,13 @@ product.
 import math
 from typing import Any
 
-import numpy as np
-
 from eqsat.conditions import constant, kernels
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Literal, Ref, Term, literal
+from eqsat.rewrite import Ref, Term
 from eqsat.rules.linear.alignment import reshaped
-from eqsat.rules.recognise.norms import axes_of
+from eqsat.rules.recognise.norms import axes_of, full
 from eqsat.rules.terms import reshape
 from eqsat.samples import Sampler, fixed
 
@@ -30,14 +28,14 @@ def matrix(node: Ref, axes: Ref | None, x: Ref) -> tuple[int, int]:
     return (rows, columns) if reduced and is_one and columns > 1 else (0, 0)
 
 
-def equal_numbers(root: Ref, rows: int, value: float) -> Literal:
-    """As a row, or as a vector where the result is one."""
-    return literal(np.full((1,) * (root.rank > 1) + (rows,), value, np.float32))
+def one_row(root: Ref, elements: int) -> tuple[int, ...]:
+    """The shape of a row, or of a vector where the result ``root`` is one."""
+    return (1,) * (root.rank > 1) + (elements,)
 
 
-def viewed(value: Term, root: Ref, columns: int) -> Term:
-    """A row or a vector in the shape of ``root``."""
-    return value if root.static_shape in ((columns,), (1, columns)) else reshape(value, root.static_shape)
+def viewed(value: Term, shape: tuple[int, ...], root: Ref) -> Term:
+    """A value that has ``shape`` in that of ``root``."""
+    return value if root.static_shape == shape else reshape(value, root.static_shape)
 
 
 def _images(d: Sampler) -> dict[str, Any]:
@@ -61,14 +59,14 @@ equation = Equations(
     exactness=Exactness.ROUNDING,
     source="definition of the sum",
     sample=_images,
-    functions=named(matrix, equal_numbers, viewed, reshaped),
+    functions=named(matrix, one_row, full, viewed, reshaped),
 )
 for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]")):
     equation(
         f"multiply_instead_of_{op.lower()}",
         f"""{op}(x, *a, **r)
-            == viewed(MatMul(equal_numbers(root, matrix(r, a, x)[0], {factor}), reshaped(x, matrix(r, a, x))),
-                      root, matrix(r, a, x)[1])""",
+            == viewed(MatMul(full(one_row(root, matrix(r, a, x)[0]), {factor}, x), reshaped(x, matrix(r, a, x))),
+                      one_row(root, matrix(r, a, x)[1]), root)""",
         constant("a"),
         kernels("x", DType.FLOAT),
         "the rows of one matrix: matrix(r, a, x)[0] > 0",

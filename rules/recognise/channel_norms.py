@@ -15,6 +15,7 @@ from eqsat.rewrite import Ref, Term
 from eqsat.rules.linear.alignment import lies_along, lined_up
 from eqsat.rules.recognise.norms import EPSILON, NARROW, UNDERFLOW, axes_of, full, known, outlives_underflow, spelled
 from eqsat.rules.terms import transpose
+from eqsat.rules.views.transposes import inverse
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
@@ -24,9 +25,9 @@ def inner_axis(node: Ref, axes: Ref | None, x: Ref) -> int:
     return found[0] if len(found) == 1 and found[0] < -1 else 0
 
 
-def _order(axis: int, rank: int) -> list[int]:
+def _order(axis: int, rank: int) -> tuple[int, ...]:
     """The axes of a value with one of them, which is counted from the end, behind the others."""
-    return [*(i for i in range(rank) if i != axis + rank), axis + rank]
+    return (*(i for i in range(rank) if i != axis + rank), axis + rank)
 
 
 def at_end(axis: int, x: Ref) -> Term:
@@ -35,7 +36,7 @@ def at_end(axis: int, x: Ref) -> Term:
 
 def back(axis: int, value: Term, x: Ref) -> Term:
     """The axes of ``value`` in the order of those of ``x`` again."""
-    return transpose(value, np.argsort(_order(axis, x.rank)).tolist())
+    return transpose(value, inverse(_order(axis, x.rank)))
 
 
 equation = Equations(

@@ -12,7 +12,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import Type
+from eqsat.ir.types import Dim, Type
 
 GEMM = ("alpha", "beta", "transA", "transB")
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -112,9 +112,10 @@ def on_blocks(group: int, image: Sequence[int], weights: Sequence[int]) -> bool:
 POOLS = ("MaxPool", "AveragePool")
 
 
-def pools_blocks(image: Sequence[int]) -> bool:
+def pools_blocks(image: Sequence[Dim]) -> bool:
     """Whether ONNX Runtime, at its highest level, pools an image of float32 on blocks of channels: of which it has whole ones."""
-    return len(image) == 4 and image[1] > 0 and image[1] % BLOCK == 0
+    channels = image[1] if len(image) == 4 else 0
+    return isinstance(channels, int) and channels > 0 and channels % BLOCK == 0
 
 
 # --- integers --------------------------------------------------------------------------------------------------------
