@@ -1,4 +1,4 @@
-"""Bounds on the elements of values: exact for constants, by the operator's range otherwise."""
+"""ElementBounds on the elements of what an e-node computes: exact for constants, by the operator's range otherwise."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from eqsat.rewrite import PROJECTION
 
 if TYPE_CHECKING:
     from eqsat.egraph.egraph import EGraph
+    from eqsat.egraph.element_bounds import ElementBounds
 
 Interval = tuple[float, float]
 EVERYTHING: Interval = (-math.inf, math.inf)
@@ -35,66 +36,27 @@ _MOST_ELEMENTS = 2.0**47
 _LARGEST = 2.0**52
 """Sums and products of integers up to here are computed as floats without rounding, and fit into 64 bits."""
 
-_DEPTH, _INTEGER_DEPTH = 12, 3
+DEPTH, _INTEGER_DEPTH = 12, 3
 """How far integers are followed: a Clip below a view or two says all that there is to know."""
 
 
-_Memo = dict[int, tuple[int, Interval]]
-"""Bounds found so far, by class, and how deep they were looked for: without it, spellings that share operands are walked again
-and again."""
-
-
-def merge_bounds(egraph: EGraph, merged: int, lost: int, gained: Sequence[int], memo: _Memo) -> None:
-    """Takes in that the class ``lost`` became part of ``merged``, which gained these e-nodes: both bounds hold. Where they are
-    tighter, what was made of them is forgotten. A new e-node is a new class, which nothing reads yet."""
-    own, other = memo.get(merged), memo.pop(lost, None)
-    if own is None and other is None:
-        return
-    if own is not None:
-        depth, bounds = own
-        told = other[1] if other is not None and other[0] >= depth else _of_nodes(egraph, gained, depth, memo)
-        together = _meet(bounds, told)
-        memo[merged] = depth, together
-        if together == bounds and (other is None or together == other[1]):
-            return
-    waiting = [merged]
-    while waiting:
-        for user in egraph.users_of(waiting.pop()):
-            cls = egraph.find(user)
-            if cls != merged and memo.pop(cls, None):
-                waiting.append(cls)
-
-
-def bound_elements(egraph: EGraph, cls: int, depth: int = _DEPTH, memo: _Memo | None = None) -> Interval:
-    """The tightest interval that some spelling of the class proves. NaN elements give (nan, nan)."""
-    memo = {} if memo is None else memo
-    cls = egraph.find(cls)
-    known = memo.get(cls)
-    if known is not None and known[0] >= depth:
-        return known[1]
-    value = egraph.value_of(cls)
-    found = _of_array(value) if value is not None else _of_nodes(egraph, egraph.members(cls), depth, memo)
-    memo[cls] = depth, found
-    return found
-
-
-def _of_nodes(egraph: EGraph, handles: Sequence[int], depth: int, memo: _Memo) -> Interval:
+def of_nodes(egraph: EGraph, handles: Sequence[int], depth: int, told: ElementBounds) -> Interval:
     """What e-nodes of one class prove together."""
     best = EVERYTHING
     for handle in handles:
-        best = _meet(best, _of_node(egraph, handle, depth, memo))
+        best = meet(best, _of_node(egraph, handle, depth, told))
         if math.isnan(best[0]):
             break
     return best
 
 
-def _meet(one: Interval, other: Interval) -> Interval:
+def meet(one: Interval, other: Interval) -> Interval:
     if any(map(math.isnan, (*one, *other))):
         return (math.nan, math.nan)
     return (max(one[0], other[0]), min(one[1], other[1]))
 
 
-def _of_array(array: np.ndarray) -> Interval:
+def of_array(array: np.ndarray) -> Interval:
     if array.size == 0 or array.dtype == object or array.dtype.kind in "cSU":
         return EVERYTHING
     if array.dtype.kind not in "fiub":
@@ -111,71 +73,74 @@ def _outward(least: float, greatest: float) -> Interval:
     )
 
 
-def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
+def _of_node(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> Interval:
     node = egraph.nodes[handle]
     if node.op == "Constant" and not node.domain:
         constant = node.attributes["value"]
         assert isinstance(constant, Constant)
-        return _of_array(constant.numpy())
-    if node.opaque is not None or depth == 0:
+        return of_array(constant.numpy())
+    if node.opaque is not None:
+        return EVERYTHING
+    if depth == 0:
+        told.cut = True
         return EVERYTHING
     children = [c for c in egraph.canonical_children(handle) if c != 0]
     if node.op == PROJECTION:  # a part of what is cut: the operator itself has bounds only if it moves elements
-        return _child(egraph, children[0], depth, memo)
+        return told.of(children[0], depth - 1)
     traits = traits_of(node.key, node.attributes)
     if (traits.operands == 2 and traits.affine and node.key != "Mul") or node.key == "Sqrt":
-        found = _of_arithmetic(egraph, node.key, children, depth, memo)
+        found = _of_arithmetic(egraph, node.key, children, depth, told)
         if found is not None:
             return found
     if node.key == "ConstantOfShape":
         filling: Any = node.attributes.get("value")
-        return (0.0, 0.0) if filling is None else _of_array(filling.numpy())
+        return (0.0, 0.0) if filling is None else of_array(filling.numpy())
     if node.key in ("Shape", "Size"):
         return (0.0, _MOST_ELEMENTS)
     if traits.truth:
-        return _of_truth(egraph, handle, traits, children, depth, memo)
+        return _of_truth(egraph, handle, traits, children, depth, told)
     if node.key == "Range" and len(children) == 3:
-        return _of_range(egraph.full_type_of(handle).dtype, *(_child(egraph, x, depth, memo) for x in children))
+        return _of_range(egraph.full_type_of(handle).dtype, *(told.of(x, depth - 1) for x in children))
     if traits.bounds != EVERYTHING and (traits.sources or egraph.full_type_of(handle).dtype.is_float):
-        return _of_function(egraph, traits, egraph.full_type_of(handle).dtype, children, depth, memo)
+        return _of_function(egraph, traits, egraph.full_type_of(handle).dtype, children, depth, told)
     if node.key == "DequantizeLinear":
-        return _of_dequantized(egraph, handle, depth, memo)
+        return _of_dequantized(egraph, handle, depth, told)
     if node.key == "Mul":
-        one, other = (_child(egraph, x, depth, memo) for x in children)
+        one, other = (told.of(x, depth - 1) for x in children)
         return _of_product(egraph.full_type_of(handle).dtype, one, other)
     if node.key == "MatMul":
-        return _of_row(egraph, children, depth, memo)
+        return _of_row(egraph, children, depth, told)
     if node.key == "Where":
-        lows, highs = zip(*(_child(egraph, x, depth, memo) for x in children[1:]), strict=True)
+        lows, highs = zip(*(told.of(x, depth - 1) for x in children[1:]), strict=True)
         return EVERYTHING if any(map(math.isnan, (*lows, *highs))) else (min(lows), max(highs))
     if node.key == "Cast":
         return _of_cast(egraph, handle, children[0])
     if node.key == "Clip":
-        return _of_clipped_bytes(egraph, handle, depth, memo)
+        return _of_clipped_bytes(egraph, handle, depth, told)
     if traits.moves or traits.clamps:
-        return _of_taken(egraph, traits, egraph.canonical_children(handle), depth, memo)
+        return _of_taken(egraph, traits, egraph.canonical_children(handle), depth, told)
     return EVERYTHING
 
 
-def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: int, memo: _Memo) -> Interval:
-    """Bounds of floats, bytes or extents each of which is an element of an operand, or zero."""
+def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: int, told: ElementBounds) -> Interval:
+    """ElementBounds of floats, bytes or extents each of which is an element of an operand, or zero."""
     taken = [c for i, c in enumerate(children) if c != 0 and i in traits.sources]
     dtype = egraph.full_type_of(taken[0]).dtype if taken else DType.UNDEFINED
     if not (dtype.is_float or dtype in _FOLLOWED):
         return EVERYTHING
-    bounds = [_child(egraph, x, depth, memo) for x in taken] + [(0.0, 0.0)] * traits.or_zero
+    bounds = [told.of(x, depth - 1) for x in taken] + [(0.0, 0.0)] * traits.or_zero
     return (min(b[0] for b in bounds), max(b[1] for b in bounds))
 
 
 def _of_truth(
-    egraph: EGraph, handle: int, traits: Traits, children: Sequence[int], depth: int, memo: _Memo
+    egraph: EGraph, handle: int, traits: Traits, children: Sequence[int], depth: int, told: ElementBounds
 ) -> Interval:
     """What is true of all whole numbers within the bounds of the operands, as 0 or 1; of truth values likewise."""
     dtype = egraph.full_type_of(children[0]).dtype
     followed = (traits.orders and dtype.is_integer) or (traits.idempotent and dtype is DType.BOOL)
     if not followed or len(children) != 2:
         return (0.0, 1.0)
-    (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
+    (a, b), (c, d) = (told.of(x, depth - 1) for x in children)
     corners = ((a, d), (b, c)) if traits.orders else ((max(a, 0), max(c, 0)), (min(b, 1), min(d, 1)))
     node = egraph.nodes[handle]
     found = [evaluate_operator(node.key, node.attributes, [np.asarray(x) for x in corner])[0] for corner in corners]
@@ -201,26 +166,26 @@ def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
     return (float(result.numpy.type(limits.min)), float(result.numpy.type(limits.max)))
 
 
-def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
-    """Bounds of a Clip of 8-bit integers, among which there is no NaN."""
+def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> Interval:
+    """ElementBounds of a Clip of 8-bit integers, among which there is no NaN."""
     children = egraph.canonical_children(handle)
     if egraph.full_type_of(children[0]).dtype not in _BYTES:
         return EVERYTHING
-    least, greatest = _child(egraph, children[0], depth, memo)
+    least, greatest = told.of(children[0], depth - 1)
     low, high = ((children[i] if len(children) > i else 0) for i in (1, 2))
-    above = _child(egraph, low, depth, memo) if low else (-math.inf, -math.inf)
-    below = _child(egraph, high, depth, memo) if high else (math.inf, math.inf)
+    above = told.of(low, depth - 1) if low else (-math.inf, -math.inf)
+    below = told.of(high, depth - 1) if high else (math.inf, math.inf)
     return (min(max(least, above[0]), below[0]), min(max(greatest, above[1]), below[1]))
 
 
 def _of_function(
-    egraph: EGraph, traits: Traits, dtype: DType, children: list[int], depth: int, memo: _Memo
+    egraph: EGraph, traits: Traits, dtype: DType, children: list[int], depth: int, told: ElementBounds
 ) -> Interval:
     """The range of a function, or what it makes of a smaller interval."""
     low, high = traits.bounds
     if traits.value is None:
         return (low, high)
-    least, greatest = _child(egraph, children[0], depth, memo)
+    least, greatest = told.of(children[0], depth - 1)
     if math.isnan(least) or math.isnan(greatest):
         return (low, high)
     missed = max(_APPROXIMATION, float(ml_dtypes.finfo(dtype.numpy).eps)) if dtype.is_float else _APPROXIMATION
@@ -228,16 +193,19 @@ def _of_function(
     return (max(low, ends[0]), min(high, ends[1]))
 
 
-def _of_dequantized(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
-    """Bounds of ``(q - z) * s`` in float32 for 8-bit integers and finite scales, widened by one rounding."""
+def _of_dequantized(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> Interval:
+    """ElementBounds of ``(q - z) * s`` in float32 for 8-bit integers and finite scales, widened by one rounding."""
     children = egraph.canonical_children(handle)
     source = egraph.full_type_of(children[0]).dtype
     if source not in _BYTES or egraph.full_type_of(handle).dtype is not DType.FLOAT:
         return EVERYTHING
     limits = np.iinfo(source.numpy)
-    low, high = _child(egraph, children[0], min(depth, _INTEGER_DEPTH), memo)
-    scales = _child(egraph, children[1], depth, memo)
-    zeros = _child(egraph, children[2], depth, memo) if len(children) > 2 and children[2] else (0.0, 0.0)
+    outer = told.cut
+    low, high = told.of(children[0], min(depth, _INTEGER_DEPTH) - 1)
+    if depth >= _INTEGER_DEPTH:  # no depth tells more
+        told.cut = outer
+    scales = told.of(children[1], depth - 1)
+    zeros = told.of(children[2], depth - 1) if len(children) > 2 and children[2] else (0.0, 0.0)
     ends = max(low, int(limits.min)) - zeros[1], min(high, int(limits.max)) - zeros[0]
     if not all(map(math.isfinite, (*ends, *scales))):
         return EVERYTHING
@@ -256,13 +224,13 @@ def _widened(dtype: DType, low: float, high: float) -> Interval | None:
     return (max(float(found[0]), -limit), min(float(found[1]), limit))
 
 
-def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:
-    """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
+def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, told: ElementBounds) -> Interval | None:
+    """ElementBounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
     dtype = egraph.full_type_of(children[0]).dtype
     extents = dtype is DType.INT64 and op in ("Add", "Sub")
     if not (extents or dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
         return None
-    bounds = [_child(egraph, c, depth, memo) for c in children]
+    bounds = [told.of(c, depth - 1) for c in children]
     if not all(math.isfinite(b) for pair in bounds for b in pair):
         return None
     (a, b), (c, d) = bounds[0], bounds[-1]
@@ -281,24 +249,20 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, mem
     return _widened(dtype, min(corners), max(corners))
 
 
-def _of_row(egraph: EGraph, children: list[int], depth: int, memo: _Memo) -> Interval:
+def _of_row(egraph: EGraph, children: list[int], depth: int, told: ElementBounds) -> Interval:
     """Of one row, as a bias behind weights: as many products of the largest elements as there are terms, and as many roundings.
     Not of matrices: chains of layers known to be finite would have a spelling for each stretch."""
     type = egraph.full_type_of(children[0])
     *others, terms = (type.shape if type.dtype is DType.FLOAT else ()) or (None,)
-    bounds = [_child(egraph, c, depth, memo) for c in children] if set(others) <= {1} else [EVERYTHING]
+    bounds = [told.of(c, depth - 1) for c in children] if set(others) <= {1} else [EVERYTHING]
     if not isinstance(terms, int) or not all(math.isfinite(b) for pair in bounds for b in pair):
         return EVERYTHING
     most = terms * (1 + terms * 2.0**-22) * math.prod(max(map(abs, pair)) for pair in bounds)
     return _widened(DType.FLOAT, -most, most) or EVERYTHING
 
 
-def _child(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:
-    return bound_elements(egraph, cls, depth - 1, memo)
-
-
 def _of_product(dtype: DType, one: Interval, other: Interval) -> Interval:
-    """Bounds of products: of integers only where they do not wrap around; of floats rounded, which never turns an order around.
+    """ElementBounds of products: of integers only where they do not wrap around; of floats rounded, which never turns an order around.
 
     Zeros times floats of which only bounds are known tell nothing: those may be infinite or NaN.
     """

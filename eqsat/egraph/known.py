@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from eqsat.egraph.element_bounds import ElementBounds
 from eqsat.egraph.enode import CONSTANT, ENode
-from eqsat.egraph.intervals import Interval, bound_elements, merge_bounds
 from eqsat.egraph.undefined import Marked, overflowed, undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
@@ -64,7 +64,7 @@ class KnownValues:
         self.converted: set[int] = set()
         """E-classes of small constants that are computed from constants of another element type."""
         self._partly: dict[int, _Partly] = {}
-        self._bounds: dict[int, tuple[int, Interval]] = {}
+        self._bounds = ElementBounds(self._egraph)
         self._queue: list[int] = []
 
     def computed_by(self, cls: int) -> int:
@@ -119,7 +119,7 @@ class KnownValues:
             self.converted.add(keep)
         if lose in self._partly:
             self._partly.setdefault(keep, self._partly.pop(lose))
-        merge_bounds(self._egraph, keep, lose, gained, self._bounds)
+        self._bounds.merged(keep, lose, gained)
         kept, lost = self.constants.get(keep), self.constants.pop(lose, None)
         if kept is not None and lost is not None:
             self.constants[keep] = min(kept, lost)
@@ -296,5 +296,5 @@ class KnownValues:
         return sum(self._egraph.type_of(c).bytes or 0 for c in set(self._egraph.canonical_children(handle)) - {0})
 
     def interval(self, cls: int) -> tuple[float, float]:
-        """Bounds on the elements of a class: of a constant by its elements, of some operators by their range."""
-        return bound_elements(self._egraph, cls, memo=self._bounds)
+        """ElementBounds on the elements of a class: of a constant by its elements, of some operators by their range."""
+        return self._bounds.of(cls)
