@@ -1,4 +1,4 @@
-"""ElementBounds on the elements of e-classes: what their e-nodes prove together, kept while the e-graph grows."""
+"""Bounds on the elements of e-classes: what their e-nodes prove together, kept while the e-graph grows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ElementBounds:
             self._spread(keep)
 
     def _tightened(self, known: _Known, handles: Sequence[int]) -> Interval:
-        """ElementBounds of a class, and what these e-nodes of it prove, too."""
+        """Bounds of a class, and what these e-nodes of it prove, too."""
         depth, bounds = known
         return meet(bounds, of_nodes(self._egraph, handles, int(min(depth, DEPTH)), self))
 

@@ -117,6 +117,8 @@ class Engine:
         self._keys: dict[int, tuple[int, tuple[tuple[int, bool], ...]]] = {}
         self._matches: dict[str, None] = {}
         self._integers: dict[Any, int] = {}
+        self._handles: dict[Any, int] = {}
+        self._merges: dict[int, int] = {}
         self._command(_PRELUDE)
         _living.add(self)
         _Process.had_threads = True
@@ -128,6 +130,8 @@ class Engine:
         e-graph."""
         self._command("(run forget 1)")
         self._present.clear()
+        self._handles.clear()
+        self._merges.clear()
 
     def close(self) -> None:
         """Drops the e-graph here: an error that refers to this object may end its life in another thread."""
@@ -177,15 +181,14 @@ class Engine:
         decode = self._int
         merges = {decode(r.inputs[0]): decode(r.output) for r in frozen["canon"].rows}
         matches: dict[int, list[tuple[int, ...]]] = {}
-        rows_by_relation = [frozen[relation].rows for relation in self._matches]
-        if any(rows_by_relation):
-            handle_of = {r.inputs[0]: decode(r.output) for r in frozen["id"].rows}
-            for rows in rows_by_relation:
-                for row in rows:
-                    values = row.inputs
-                    key, columns = self._keys[decode(values[0])]
-                    found = tuple(decode(values[i]) if attribute else handle_of[values[i]] for i, attribute in columns)
-                    matches.setdefault(key, []).append(found)
+        self._merges.update(merges)
+        handle_of = self._handle
+        for relation in self._matches:
+            for row in frozen[relation].rows:
+                values = row.inputs
+                key, columns = self._keys[decode(values[0])]
+                found = tuple([decode(values[i]) if attribute else handle_of(values[i]) for i, attribute in columns])
+                matches.setdefault(key, []).append(found)
         self._command("(run clear 1)")
         for rows_of_key in matches.values():
             rows_of_key.sort()
@@ -243,6 +246,19 @@ class Engine:
         if found is None:
             found = self._integers[value] = self._egraph.value_to_i64(value)
         return found
+
+    def _handle(self, value: Any) -> int:
+        """The smallest handle of an e-class by egglog's name for it, which egglog is asked once."""
+        found = self._handles.get(value)
+        if found is None:
+            found = self._handles[value] = self._int(self._egraph.lookup_function("id", [value]))
+        smaller = self._merges.get(found)
+        if smaller is None:
+            return found
+        while (still := self._merges.get(smaller)) is not None:
+            smaller = still
+        self._handles[value] = smaller
+        return smaller
 
     def _command(self, *texts: str) -> None:
         """Runs commands, each parsed and run alone: every term of a parsed command holds a copy of the whole text it was in."""

@@ -1,4 +1,4 @@
-"""ElementBounds on the elements of what an e-node computes: exact for constants, by the operator's range otherwise."""
+"""Bounds on the elements of what an e-node computes: exact for constants, by the operator's range otherwise."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _of_node(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> In
 
 
 def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: int, told: ElementBounds) -> Interval:
-    """ElementBounds of floats, bytes or extents each of which is an element of an operand, or zero."""
+    """Bounds of floats, bytes or extents each of which is an element of an operand, or zero."""
     taken = [c for i, c in enumerate(children) if c != 0 and i in traits.sources]
     dtype = egraph.full_type_of(taken[0]).dtype if taken else DType.UNDEFINED
     if not (dtype.is_float or dtype in _FOLLOWED):
@@ -167,7 +167,7 @@ def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
 
 
 def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> Interval:
-    """ElementBounds of a Clip of 8-bit integers, among which there is no NaN."""
+    """Bounds of a Clip of 8-bit integers, among which there is no NaN."""
     children = egraph.canonical_children(handle)
     if egraph.full_type_of(children[0]).dtype not in _BYTES:
         return EVERYTHING
@@ -194,7 +194,7 @@ def _of_function(
 
 
 def _of_dequantized(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> Interval:
-    """ElementBounds of ``(q - z) * s`` in float32 for 8-bit integers and finite scales, widened by one rounding."""
+    """Bounds of ``(q - z) * s`` in float32 for 8-bit integers and finite scales, widened by one rounding."""
     children = egraph.canonical_children(handle)
     source = egraph.full_type_of(children[0]).dtype
     if source not in _BYTES or egraph.full_type_of(handle).dtype is not DType.FLOAT:
@@ -225,7 +225,7 @@ def _widened(dtype: DType, low: float, high: float) -> Interval | None:
 
 
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, told: ElementBounds) -> Interval | None:
-    """ElementBounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
+    """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
     dtype = egraph.full_type_of(children[0]).dtype
     extents = dtype is DType.INT64 and op in ("Add", "Sub")
     if not (extents or dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
@@ -262,7 +262,7 @@ def _of_row(egraph: EGraph, children: list[int], depth: int, told: ElementBounds
 
 
 def _of_product(dtype: DType, one: Interval, other: Interval) -> Interval:
-    """ElementBounds of products: of integers only where they do not wrap around; of floats rounded, which never turns an order around.
+    """Bounds of products: of integers only where they do not wrap around; of floats rounded, which never turns an order around.
 
     Zeros times floats of which only bounds are known tell nothing: those may be infinite or NaN.
     """

@@ -296,5 +296,5 @@ class KnownValues:
         return sum(self._egraph.type_of(c).bytes or 0 for c in set(self._egraph.canonical_children(handle)) - {0})
 
     def interval(self, cls: int) -> tuple[float, float]:
-        """ElementBounds on the elements of a class: of a constant by its elements, of some operators by their range."""
+        """Bounds on the elements of a class: of a constant by its elements, of some operators by their range."""
         return self._bounds.of(cls)
