@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from eqsat.egraph.element_bounds import ElementBounds
 from eqsat.egraph.encode import encode
-from eqsat.egraph.intervals import bound_elements
+from eqsat.egraph.saturate import saturate
+from eqsat.exactness import Exactness
+from eqsat.frontends.registry import load
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.interpret import run
+from eqsat.rewrite import select_rules
 
 
 def _bounds(b: GraphBuilder, value: str) -> tuple[float, float]:
     graph = b.finish({"y": value})
     encoding = encode(graph)
-    return bound_elements(encoding.egraph, encoding.egraph.find(encoding.handles[graph.outputs[0]]))
+    return encoding.egraph.interval_of(encoding.handles[graph.outputs[0]])
 
 
 def _dequantised(b: GraphBuilder, *, low: int | None = None, scale: float = 0.02, zero: int = 0) -> str:
@@ -204,3 +209,33 @@ def test_functions_in_half_precision_miss_their_values_by_a_rounding() -> None:
     y = b.op("Tanh", b.op("Sigmoid", b.input("x", "float16", (3,))))
     (value,) = np.asarray(run(b.finish({"y": y}), {"x": np.full(3, 20, np.float16)})["y"])[:1]
     assert _bounds(b, y)[1] >= float(value)
+
+
+def test_bounds_of_what_was_asked_become_tighter_as_more_is_known() -> None:
+    b = GraphBuilder("g")
+    x, y = (b.input(name, "float32", (4,)) for name in "xy")
+    total = b.op("Add", x, y)
+    graph = b.finish({"t": total, "a": b.op("Sigmoid", x), "b": b.op("Sigmoid", y)})
+    encoding = encode(graph)
+    egraph, handles = encoding.egraph, encoding.handles
+    assert egraph.interval_of(handles["t"]) == (-math.inf, math.inf)
+    assert egraph.interval_of(handles["a"]) == (0, 1)
+    egraph.union(handles["x"], handles["a"], "a test")  # of which bounds are known
+    assert egraph.interval_of(handles["t"]) == (-math.inf, math.inf)
+    egraph.union(handles["b"], handles["y"], "a test")  # of which nobody asked for them
+    least, greatest = egraph.interval_of(handles["t"])
+    assert least > -1e-5
+    assert greatest < 2 + 1e-5
+
+
+@pytest.mark.parametrize("name", ["mobilenetv3", "resnet50_qdq"])
+def test_bounds_that_are_kept_are_those_that_would_be_found(name: str, real_model: Callable[[str], Path]) -> None:
+    egraph = encode(load(real_model(name))).egraph
+    for cls in [*egraph.classes()]:
+        egraph.interval_of(cls)
+    saturate(egraph, select_rules(Exactness.LSB))
+    fresh = ElementBounds(egraph)
+    for cls in egraph.classes():
+        least, greatest = fresh.of(cls)
+        low, high = egraph.interval_of(cls)
+        assert math.isnan(least) or (least <= low and high <= greatest), cls
