@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,3 +205,26 @@ def test_functions_in_half_precision_miss_their_values_by_a_rounding() -> None:
     y = b.op("Tanh", b.op("Sigmoid", b.input("x", "float16", (3,))))
     (value,) = np.asarray(run(b.finish({"y": y}), {"x": np.full(3, 20, np.float16)})["y"])[:1]
     assert _bounds(b, y)[1] >= float(value)
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool"])
+def test_sums_of_squares_are_not_negative(op: str) -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", "float32", (1, 2, 3, 4))
+    attributes: dict[str, Any] = {"kernel_shape": (2, 2)} if op == "AveragePool" else {}
+    assert _bounds(b, b.op(op, b.op("Mul", x, x), **attributes)) == (0.0, math.inf)
+    assert _bounds(b, b.op(op, x, **attributes)) == (-math.inf, math.inf)
+
+
+def test_squares_of_integers_wrap_around() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", "int32", (3,))
+    assert _bounds(b, b.op("Mul", x, x)) == (-math.inf, math.inf)
+
+
+def test_a_number_added_to_what_is_not_negative_bounds_the_sum() -> None:
+    b = GraphBuilder("g")
+    x = b.op("Relu", b.input("x", "float32", (3,)))
+    assert 0.99 < _bounds(b, b.op("Add", x, b.constant(np.float32(1))))[0] <= 1
+    assert _bounds(b, b.op("Sub", x, x)) == (-math.inf, math.inf)
+    assert _bounds(b, b.op("Div", x, b.constant(np.float32(2))))[0] == pytest.approx(0, abs=1e-40)
