@@ -16,7 +16,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term
 from eqsat.rules.algebra.reductions import without
-from eqsat.rules.linear.alignment import reshaped
+from eqsat.rules.linear.alignment import limit, reshaped
 from eqsat.rules.recognise.norms import axes_of, full
 from eqsat.rules.terms import reshape
 from eqsat.samples import Sampler, fixed
@@ -77,14 +77,19 @@ for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]"))
 
 
 def _exponents(d: Sampler) -> dict[str, Any]:
-    """Rows, some of which are minus infinity, as masked scores are."""
+    """Rows, some of which are minus infinity or the lowest number, as masked scores are."""
     x = d.floats(d.shape(1, 4, ones=0.2)) * np.float32(d.choose((1, 40)))
-    x[d.rng.random(x.shape) < 0.2] = -np.inf
+    x[d.rng.random(x.shape) < 0.2] = d.choose((-np.inf, np.finfo(np.float32).min))
     axes = [i for i in range(x.ndim) if d.chance()] or [-1]
     return {"x": x, "a": fixed(axes, "int64"), "r": {"keepdims": d.integer(0, 1)}}
 
 
-LARGEST = "Max(ReduceMax(x, a, keepdims=1), number(-3e38, x.dtype))"  # where all are minus infinity the sum is 0
+def lowest(x: Ref) -> float:
+    """The lowest number of the element type; where all exponents are minus infinity the sum is 0 beside it."""
+    return -limit(x)
+
+
+LARGEST = "Max(ReduceMax(x, a, keepdims=1), number(lowest(x), x.dtype))"
 equation(
     "take_steps_of_logarithm_of_sum_of_exponentials",
     f"ReduceLogSumExp(x, a, **r) == Log(ReduceSum(Exp(x - {LARGEST}), a, **r)) + without({LARGEST}, axes_of(r, a, x), r)",
