@@ -103,6 +103,9 @@ CASES: dict[str, tuple[tuple[int, ...], Body]] = {
         (1, 64, 8, 28, 28), _op("Conv", _numbers(64, 64, 3, 1, 1), pads=(1, 0, 0) * 2),
     ),
     "Conv 3 x 3 x 3, 32 channels of 8 x 28 x 28": ((1, 32, 8, 28, 28), _op("Conv", _numbers(32, 32, 3, 3, 3), pads=(1,) * 6)),
+    "Conv 3 x 3 x 3 for each of 64 channels of 8 x 28 x 28": (
+        (1, 64, 8, 28, 28), _op("Conv", _numbers(64, 1, 3, 3, 3), group=64, pads=(1,) * 6),
+    ),
 }  # fmt: skip
 
 

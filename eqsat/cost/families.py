@@ -107,7 +107,7 @@ def _convolution(weight: int, *, quantised: bool = False) -> Variant:
         if (max(kernel, default=1) > 1 and sum(d > 1 for d in inputs[0][2:]) == 1) or len(kernel) == 1:
             return f"{way} along one axis"
         if len(kernel) > 2:
-            return "windows of volumes" if max(kernel) > 1 else "volumes"
+            return f"{'depthwise ' * (way == 'depthwise')}{'windows of ' * (max(kernel) > 1)}volumes"
         strides = tuple(attributes.get("strides", (1,) * len(kernel)))
         if group == 1 and max(kernel, default=1) > 1:
             if strides == kernel:

@@ -1,8 +1,9 @@
 """Convolutions of volumes as convolutions of images, which ONNX Runtime computes on blocks of channels; volumes it does not.
 
 A filter along the first axis of volumes only, as for time in video, is one of images whose rows are planes. Filters within the
-planes are those of a batch of planes, for which the channels go behind the first axis. Those of all three axes are, too,
-with a copy of the planes for each tap along the first axis, side by side as channels.
+planes are those of a batch of planes, for which the channels go behind the first axis. Those of all three axes are, too, with a
+copy of the planes for each tap along the first axis, side by side as channels. Where each channel has a filter of its own the
+taps are convolutions by themselves, whose results are added.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply
-from eqsat.rules.terms import int64s, reshape, transpose
+from eqsat.rules.terms import int64s, reshape, total, transpose
 from eqsat.samples import Sampler
 
 _TAPS = {"kernel_shape": (1, 1, 1), "strides": (1, 1, 1), "dilations": (1, 1, 1), "pads": (0,) * 6}
@@ -57,19 +58,41 @@ def from_rows_of_planes(value: Term, result: Ref) -> Term:
     return reshape(value, result.static_shape)
 
 
-def planes(x: Ref, w: Ref, p: Ref, result: Ref) -> Term:
-    """A batch of images: for each plane of the result those that its filters see, their channels side by side."""
+def seen_by_taps(x: Ref, w: Ref, p: Ref, result: Ref) -> list[Term]:
+    """For each tap along the first axis the planes that it meets, as many as the result has."""
     taps, kept = w.static_shape[2], result.static_shape[2]
     (stride, *_), (dilation, *_), pads = steps(p, "strides"), steps(p, "dilations"), steps(p, "pads")
-    images, channels, _, *plane = x.static_shape
     seen: Term = x
     if pads[0] or pads[3]:
         seen = apply("Pad", x, int64s((0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)))
-    if taps > 1 or stride > 1:
-        ends = [(first, first + (kept - 1) * stride + 1) for first in range(0, taps * dilation, dilation)]
-        parts = [apply("Slice", seen, *map(int64s, ([first], [end], [2], [stride]))) for first, end in ends]
-        seen = apply("Concat", *parts, axis=1) if taps > 1 else parts[0]
+    if taps == stride == 1:
+        return [seen]
+    ends = [(first, first + (kept - 1) * stride + 1) for first in range(0, taps * dilation, dilation)]
+    return [apply("Slice", seen, *map(int64s, ([first], [end], [2], [stride]))) for first, end in ends]
+
+
+def planes(x: Ref, w: Ref, p: Ref, result: Ref) -> Term:
+    """A batch of images: for each plane of the result those that its filters see, their channels side by side."""
+    taps, kept = w.static_shape[2], result.static_shape[2]
+    images, channels, _, *plane = x.static_shape
+    parts = seen_by_taps(x, w, p, result)
+    seen = apply("Concat", *parts, axis=1) if taps > 1 else parts[0]
     return reshape(transpose(seen, (0, 2, 1, 3, 4)), (images * kept, taps * channels, *plane))
+
+
+def sum_of_taps(x: Ref, w: Ref, b: Ref | None, p: Ref, result: Ref) -> Term:
+    """A convolution of planes for each tap along the first axis, added up."""
+    kept = result.static_shape[2]
+    images, channels, _, *plane = x.static_shape
+    filters, own, _, *window = w.static_shape
+    found: Term | None = None
+    for tap, seen in enumerate(seen_by_taps(x, w, p, result)):
+        image = reshape(transpose(seen, (0, 2, 1, 3, 4)), (images * kept, channels, *plane))
+        weights = reshape(apply("Slice", w, *map(int64s, ([tap], [tap + 1], [2]))), (filters, own, *window))
+        part = apply("Conv", image, weights, b if tap == 0 else None, **of_planes(p))
+        found = total(found, part)
+    assert found is not None
+    return from_planes(found, result)
 
 
 def filters_of_planes(w: Ref) -> Term:
@@ -108,6 +131,18 @@ def _within_planes(d: Sampler) -> dict[str, Any]:
     return _convolution(d, (d.choose((1, 2, 3)), 3, 2) if d.chance(0.9) else (2, 2), within=True)
 
 
+def _of_each_channel(d: Sampler) -> dict[str, Any]:
+    """As `_within_planes`, with a filter for each channel."""
+    found = _within_planes(d)
+    channels = found["x"].shape[1]
+    found["p"]["group"] = channels if d.chance(0.9) else 1
+    kernel = found["p"]["kernel_shape"]
+    return found | {
+        "w": d.either(d.floats((channels, channels // found["p"]["group"], *kernel)), 0.95),
+        **({"b": d.floats((channels,))} if "b" in found else {}),
+    }
+
+
 equation = Equations(
     __name__,
     domain="com.microsoft",
@@ -139,4 +174,14 @@ equation(
     "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
     worthwhile("within planes: max(w.shape[3:]) > 1"),
     sample=_within_planes,
+)
+equation(
+    "add_convolutions_of_planes_by_tap",
+    "Conv(x, w, *b, **p) == sum_of_taps(x, w, b, p, root)",
+    *VOLUMES,
+    constant("w"),
+    "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
+    worthwhile("a filter for each channel: p.attr('group', 1) == x.shape[1] == w.shape[0] > 1"),
+    worthwhile("several taps along the first axis, within planes: w.shape[2] > 1 and max(w.shape[3:]) > 1"),
+    sample=_of_each_channel,
 )
