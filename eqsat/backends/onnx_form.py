@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.backends.consumer import at_any_opset, most_opset, newest_opset, settled_opset
 from eqsat.backends.onnxruntime_form import for_onnxruntime
-from eqsat.backends.onnxruntime_kernels import fast_opset, is_spelled_out
+from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.backends.openvino_form import for_openvino
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope, envelope_of
@@ -75,7 +75,7 @@ def written(graph: Graph, form: str) -> tuple[Graph, Form]:
     if found is None:
         formed = in_form(graph, form)
         # a graph that held itself would be given back when the collector runs, with all its weights
-        found = graph.notes[written, form] = None if formed is graph else formed, _form_for(formed, form)
+        found = graph.notes[written, form] = None if formed is graph else formed, choose_form(formed)
     return found[0] or graph, found[1]
 
 
@@ -89,17 +89,6 @@ def may_name(node: Node, graph: Graph, form: str) -> bool:
 def _body_in_form(body: Subgraph, form: str) -> Subgraph:
     changed = body.graph and in_form(body.graph, form)
     return body if changed is body.graph or changed is None else replace(body, opset=0, graph=changed)
-
-
-def _form_for(graph: Graph, form: str) -> Form:
-    """As `choose_form` does; for ONNX Runtime at an older opset where it has a slow kernel at that, and nothing else changes."""
-    found = choose_form(graph)
-    nodes = [node for node in graph.nodes if node.inputs and node.inputs[0]]
-    opset = min((fast_opset(node, graph.type_of(node.inputs[0]), found.opset) for node in nodes), default=found.opset)
-    if form in FOREIGN or opset == found.opset:
-        return found
-    lowered = _lowered(graph, opset)
-    return lowered if lowered is not None and len(lowered.nodes) == len(found.nodes) else found
 
 
 class _Values:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from eqsat.ir.graph import Graph, Node
+from eqsat.ir.graph import Graph
 from eqsat.ir.operator import domain_in_files, split_key
-from eqsat.ir.operators.onnxruntime_products import pools_blocks
 from eqsat.ir.types import DType, TensorType, Type
 
 DOMAIN = "com.microsoft"
@@ -95,19 +94,6 @@ def is_spelled_out(op: str, version: int) -> bool:
     """
     ranges = [kernel.versions for kernel in _kernels().get(("", op), ())]
     return bool(ranges) and not any(first == version or first <= version <= last != _OPEN for first, last in ranges)
-
-
-_SLOW_POOL = 19
-"""From this opset on ONNX Runtime averages window by window what is not on blocks of channels, in 7 to 14 times as long."""
-
-
-def fast_opset(node: Node, image: Type, opset: int) -> int:
-    """The newest opset up to ``opset`` at which a node, given the type of its first input, has a kernel that is not slow."""
-    if node.key != "AveragePool" or opset < _SLOW_POOL or not isinstance(image, TensorType):
-        return opset
-    rounded = node.attributes.get("ceil_mode", 0)  # of such windows the older kernel has another mean
-    slow = image.dtype is DType.FLOAT and image.shape is not None and not pools_blocks(image.shape)
-    return _SLOW_POOL - 1 if slow and not rounded else opset
 
 
 @cache

@@ -116,28 +116,6 @@ def test_a_model_at_a_newer_opset_is_lowered_for_attention(tmp_path: Path) -> No
     assert kernels_of(model, tmp_path).count("Attention") == 1
 
 
-@pytest.mark.parametrize(
-    ("channels", "attributes", "form", "opset"),
-    [
-        (30, {}, "onnxruntime", 18),
-        (30, {}, "flat", 18),
-        (32, {}, "onnxruntime", 20),  # on blocks of channels
-        (30, {"ceil_mode": 1}, "onnxruntime", 20),  # another mean
-        (30, {"dilations": [2, 2]}, "onnxruntime", 20),  # not there
-        (30, {}, "openvino", 20),
-    ],
-)
-def test_averages_of_channels_that_fill_no_block_are_written_at_the_opset_of_the_fast_kernel(
-    channels: int, attributes: dict[str, Any], form: str, opset: int
-) -> None:
-    pool = helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[3, 3], **attributes)
-    x, y = (helper.make_tensor_value_info(name, 1, [1, channels, 9, 9] if name == "x" else None) for name in "xy")
-    graph = helper.make_graph([pool, helper.make_node("Relu", ["p"], ["y"])], "g", [x], [y])
-    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    written = eqsat.optimize(load_onnx(source), form=form).to_onnx()
-    assert written.opset_import[0].version == opset
-
-
 @pytest.mark.parametrize("more", ["CumProd", "Attention"])
 def test_attention_is_not_used_where_the_opset_has_to_stay(more: str) -> None:
     """An operator that no older opset has, or an Attention of the source, which its kernel would compute otherwise where all of a
