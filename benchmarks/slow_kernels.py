@@ -47,6 +47,12 @@ def _power(b: GraphBuilder, x: Value) -> Value:
     return b.op("Pow", b.op("Abs", x), b.constant(np.float32(0.75)))
 
 
+def _leaky(b: GraphBuilder, x: Value) -> Value:
+    """As JAX spells it."""
+    positive = b.op("GreaterOrEqual", x, b.constant(np.float32(0)))
+    return b.op("Where", positive, x, b.op("Mul", x, b.constant(np.float32(0.2))))
+
+
 def _sampled(b: GraphBuilder, x: Value) -> Value:
     """At places beyond the border, too, as images are warped by flow."""
     places = b.op("Transpose", b.op("Slice", x, *(b.constant([n]) for n in (0, 2, 1))), perm=(0, 2, 3, 1))
@@ -86,6 +92,7 @@ CASES: dict[str, tuple[tuple[int, ...], Body]] = {
     "MaxPool of 3 of 4096 places, 64 channels": ((1, 64, 4096), _op("MaxPool", kernel_shape=(3,), pads=(1, 1))),
     "local response norm, 5 of 64 channels of 56 x 56": ((1, 64, 56, 56), _op("LRN", size=5)),
     "power 3/4 of 64 x 64 x 64": ((1, 64, 64, 64), _power),
+    "choice between x and x / 5 of 64 x 64 x 64": ((1, 64, 64, 64), _leaky),
     "nearest element by centres, 64 x 64 x 64, twice": ((1, 64, 64, 64), _op("Resize", None, _TWICE)),
     "nearest element, volumes 32 x 8 x 16 x 16, twice": ((1, 32, 8, 16, 16), _op("Resize", None, np.append(_TWICE, _TWICE[-1:]))),
     "linear, volumes 32 x 8 x 16 x 16, twice": (
