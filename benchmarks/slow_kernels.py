@@ -2,7 +2,7 @@
 
     python -m benchmarks.slow_kernels [--threads 1]
 
-Each is a graph of one operator, or of one norm as networks spell it. Sessions of both take turns in one process; a figure is the
+Each is a graph of one operator, or of a few as networks have them. Sessions of both take turns in one process; a figure is the
 least of `ROUNDS` times, in microseconds. The error is the largest difference, as a part of the largest element.
 """
 
@@ -42,8 +42,35 @@ def _channel_norm(b: GraphBuilder, x: Value) -> Value:
     return b.op("Add", scaled, b.constant(_numbers(64, 1, 1)))
 
 
-def _op(key: str, *constants: np.ndarray, **attributes: Any) -> Body:
-    return lambda b, x: b.op(key, x, *map(b.constant, constants), **attributes)
+def _power(b: GraphBuilder, x: Value) -> Value:
+    """As PyTorch spells the power of local response normalisation, of what is not negative."""
+    return b.op("Pow", b.op("Abs", x), b.constant(np.float32(0.75)))
+
+
+def _leaky(b: GraphBuilder, x: Value) -> Value:
+    """As JAX spells it."""
+    positive = b.op("GreaterOrEqual", x, b.constant(np.float32(0)))
+    return b.op("Where", positive, x, b.op("Mul", x, b.constant(np.float32(0.2))))
+
+
+def _sampled(b: GraphBuilder, x: Value) -> Value:
+    """At places beyond the border, too, as images are warped by flow."""
+    places = b.op("Transpose", b.op("Slice", x, *(b.constant([n]) for n in (0, 2, 1))), perm=(0, 2, 3, 1))
+    return b.op("GridSample", x, places, padding_mode="border")
+
+
+def _between_convolutions(b: GraphBuilder, x: Value) -> Value:
+    """As PyTorch resizes between the layers of a pyramid."""
+    first, last = (b.constant(_numbers(64, 64, 1, 1)) for _ in range(2))
+    how: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    return b.op("Conv", b.op("Resize", b.op("Conv", x, first), None, b.constant(_TWICE), **how), last)
+
+
+_TWICE = np.array([1, 1, 2, 2], np.float32)
+
+
+def _op(key: str, *constants: np.ndarray | None, **attributes: Any) -> Body:
+    return lambda b, x: b.op(key, x, *(None if c is None else b.constant(c) for c in constants), **attributes)
 
 
 CASES: dict[str, tuple[tuple[int, ...], Body]] = {
@@ -63,6 +90,29 @@ CASES: dict[str, tuple[tuple[int, ...], Body]] = {
     ),
     "AveragePool of 25 of 4096 places, 64 channels": ((1, 64, 4096), _op("AveragePool", kernel_shape=(25,), pads=(12, 12))),
     "MaxPool of 3 of 4096 places, 64 channels": ((1, 64, 4096), _op("MaxPool", kernel_shape=(3,), pads=(1, 1))),
+    "local response norm, 5 of 64 channels of 56 x 56": ((1, 64, 56, 56), _op("LRN", size=5)),
+    "power 3/4 of 64 x 64 x 64": ((1, 64, 64, 64), _power),
+    "choice between x and x / 5 of 64 x 64 x 64": ((1, 64, 64, 64), _leaky),
+    "nearest element by centres, 64 x 64 x 64, twice": ((1, 64, 64, 64), _op("Resize", None, _TWICE)),
+    "nearest element, volumes 32 x 8 x 16 x 16, twice": ((1, 32, 8, 16, 16), _op("Resize", None, np.append(_TWICE, _TWICE[-1:]))),
+    "linear, volumes 32 x 8 x 16 x 16, twice": (
+        (1, 32, 8, 16, 16), _op("Resize", None, np.append(_TWICE, _TWICE[-1:]), mode="linear"),
+    ),
+    "linear, 64 x 32 x 32, twice, between convolutions": ((1, 64, 32, 32), _between_convolutions),
+    "cubic, 3 x 64 x 64 to 256 x 256": ((1, 3, 64, 64), _op("Resize", None, None, np.array([1, 3, 256, 256]), mode="cubic")),
+    "GridSample, border, 64 x 64 x 64": ((1, 64, 64, 64), _sampled),
+    "DepthToSpace of 64 x 64 x 64": ((1, 64, 64, 64), _op("DepthToSpace", blocksize=2, mode="CRD")),
+    "largest of 64 channels of 64 x 64": ((1, 64, 64, 64), _op("ReduceMax", np.array([1]), keepdims=1)),
+    "place of the largest of 21 classes of 128 x 128": ((1, 21, 128, 128), _op("ArgMax", axis=1)),
+    "sum of 128 rows of 768 magnitudes": ((128, 768), _op("ReduceL1", np.array([-1]))),
+    "logarithm of sums of exponentials, 128 rows of 768": ((128, 768), _op("ReduceLogSumExp", np.array([-1]))),
+    "Conv 3 x 1 x 1, 64 channels of 8 x 28 x 28": (
+        (1, 64, 8, 28, 28), _op("Conv", _numbers(64, 64, 3, 1, 1), pads=(1, 0, 0) * 2),
+    ),
+    "Conv 3 x 3 x 3, 32 channels of 8 x 28 x 28": ((1, 32, 8, 28, 28), _op("Conv", _numbers(32, 32, 3, 3, 3), pads=(1,) * 6)),
+    "Conv 3 x 3 x 3 for each of 64 channels of 8 x 28 x 28": (
+        (1, 64, 8, 28, 28), _op("Conv", _numbers(64, 1, 3, 3, 3), group=64, pads=(1,) * 6),
+    ),
 }  # fmt: skip
 
 

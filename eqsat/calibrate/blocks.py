@@ -1,4 +1,4 @@
-"""Convolutions and pools of images as ONNX Runtime computes them at its highest level: on blocks of channels.
+"""Convolutions, pools and resizing of images as ONNX Runtime computes them at its highest level: on blocks of channels.
 
 It has such a kernel in a domain of its own, between kernels that rearrange the image. Convolutions that follow one another need
 none of these between them, so what is timed is the kernel alone: with weights in blocks, and channels that fill the last one.
@@ -13,7 +13,15 @@ from eqsat.calibrate.copies import build
 from eqsat.cost.model import static_shape
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operators.onnxruntime_products import BLOCK, FUSED_CONV, LEAST_BLOCK, POOLS, on_blocks, pools_blocks
+from eqsat.ir.operators.onnxruntime_products import (
+    BLOCK,
+    FUSED_CONV,
+    LEAST_BLOCK,
+    POOLS,
+    on_blocks,
+    pools_blocks,
+    resizes_blocks,
+)
 from eqsat.ir.types import DType, TensorType
 
 _DOMAIN = "com.microsoft.nchwc"
@@ -24,12 +32,29 @@ def as_run(case: Case) -> Case:
     image, filters, *rest = (*case.operands, None, None)
     if case.key in POOLS and image is not None and pools_blocks(_shape(image)) and _has_blocks():
         return replace(case, key=f"{_DOMAIN}::{case.key}")
+    if case.key == "Resize" and image is not None and _has_blocks():
+        return _resized(case, image)
     if case.key not in ("Conv", FUSED_CONV) or image is None or filters is None:
         return case
     group = int(case.attributes.get("group", 1))
     if image.type.dtype is not DType.FLOAT or not on_blocks(group, _shape(image), _shape(filters)) or not _has_blocks():
         return case
     return _on_blocks(case, group, image, filters, [o for o in rest if o is not None])
+
+
+def _resized(case: Case, image: Operand) -> Case:
+    """An image repeated or interpolated on blocks, but for those that are doubled, which takes as long outside."""
+    shape, factors = _shape(image), case.operands[2]
+    by = tuple(factors.value) if factors is not None and factors.value is not None else ()
+    result = tuple(int(n * f) for n, f in zip(shape, by, strict=False))
+    mode = case.attributes.get("mode", "nearest")
+    if not pools_blocks(shape) or not resizes_blocks(case.attributes, shape, result):
+        return case
+    if mode == "nearest" and by[2:] == (2, 2):
+        return case
+    stated = {"mode": mode, "scales": tuple(map(int, by))}
+    stated["coordinate_transformation_mode"] = case.attributes.get("coordinate_transformation_mode", "half_pixel")
+    return replace(case, key=f"{_DOMAIN}::Upsample", attributes=Attributes(stated), operands=(image,))
 
 
 def _on_blocks(case: Case, group: int, image: Operand, filters: Operand, rest: list[Operand]) -> Case:

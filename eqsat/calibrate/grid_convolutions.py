@@ -76,7 +76,8 @@ _VOLUMES = [
     )),
     *(_conv(c, s, f, 1) for c, s, f in ((16, 32, 8), (32, 16, 32), (64, 8, 128), (128, 4, 256))),
     *(_conv(c, s, f, 3, 2) for c, s, f in ((8, 32, 16), (32, 16, 64))),
-    *(_conv(c, s, c, 3, 1, c) for c, s in ((16, 16), (64, 8))),
+    *(_conv(c, s, c, 3, 1, c) for c, s in ((16, 16), (64, 8), (108, 12), (32, 24), (432, 6))),
+    _conv(64, 16, 64, 3, 2, 64),
     _conv(8, 16, 8, 5),
 ]  # fmt: skip
 """With a third axis, as long as the others."""

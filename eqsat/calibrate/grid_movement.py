@@ -1,6 +1,6 @@
-"""What moves data: rows and elements to other places, parts, look-ups, borders."""
+"""What moves data: rows and elements to other places, parts, look-ups, borders, images that are resized."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eqsat.calibrate.case import Cases, Kernels, data, value, weight
 from eqsat.calibrate.grid_others import IMAGES, ROWS, SCORES, F
@@ -119,12 +119,57 @@ def _borders() -> Iterator[Cases]:
         ((56, 96), (14, 384), (128, 1)),
         lambda s, c: [data(F, 1, s, s, c), value("int64", [0, 4, 4, 0, 0, 4, 4, 0]), value(F, 0.0)],
     )
+
+
+_CORNER = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_CENTRE = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
+_LINEAR, _CUBIC = {"mode": "linear"}, {"mode": "cubic"}
+_PYTORCH = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+
+_RESIZED: Sequence[tuple[float, Sequence[Mapping[str, str]], Sequence[tuple[int, ...]]]] = (
+    (2.0, (_CORNER,), ((2, 128, 4, 4), (2, 128, 8, 8), (2, 64, 16, 16))),
+    (
+        2.0,
+        (_CORNER, _CENTRE, _LINEAR),
+        (
+            *((1, 256, 16, 16), (1, 64, 64, 64), (1, 128, 20, 20), (1, 3, 128, 128), (1, 512, 7, 7)),
+            *((1, 32, 8, 16, 16), (1, 16, 16, 16, 16), (1, 64, 4, 8, 8), (1, 8, 32, 32, 32)),
+        ),
+    ),
+    (0.5, (_LINEAR, _CUBIC), ((1, 16, 56, 56), (1, 3, 128, 128), (1, 64, 32, 32))),
+    (2.0, (_LINEAR, _CUBIC), ((1, 16, 14, 14), (1, 64, 30, 30), (1, 3, 64, 64), (1, 256, 8, 8))),
+    (2.5, (_LINEAR, _CUBIC), ((1, 16, 20, 20), (1, 64, 24, 24), (1, 21, 40, 40), (1, 256, 10, 10))),
+    (6.0, (_LINEAR, _CUBIC), ((1, 512, 6, 6), (1, 21, 33, 33), (1, 128, 3, 3))),
+    (4.0, (_CORNER, _CENTRE, _LINEAR), ((1, 64, 31, 31), (1, 128, 15, 15), (1, 256, 9, 9), (1, 32, 48, 48))),
+    (3.0, (_CORNER, _CENTRE, _LINEAR), ((1, 64, 33, 33), (1, 128, 17, 17), (1, 256, 11, 11))),
+    (2.0, (_PYTORCH,), ((1, 64, 31, 31), (1, 128, 20, 20), (1, 256, 9, 9), (1, 21, 65, 65))),
+)
+"""Factor, ways, and images and volumes: of no two factors the same in one way, for timings are told apart by what goes in."""
+
+
+def _images() -> Iterator[Cases]:
+    for factor, ways, shapes in _RESIZED:
+        for how in ways:
+            yield Kernels(
+                "Resize",
+                [(shape,) for shape in shapes],
+                lambda shape, f=factor: [data(F, *shape), None, value(F, [1.0, 1.0, *[f] * (len(shape) - 2)])],
+                how,
+            )
+    for mode in ("linear", "nearest", "cubic"):
+        for outside in ("zeros", "border"):
+            yield Kernels(
+                "GridSample",
+                ((64, 64), (3, 128), (32, 32), (128, 16)),
+                lambda c, s: [data(F, 1, c, s, s), data(F, 1, s, s, 2)],
+                {"mode": mode, "padding_mode": outside},
+            )
     yield Kernels(
-        "Resize",
-        ((128, 4), (128, 8), (64, 16)),
-        lambda c, s: [data(F, 2, c, s, s), None, value(F, [1.0, 1.0, 2.0, 2.0])],
-        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        "DepthToSpace",
+        ((64, 64, 2), (48, 128, 4), (256, 16, 2), (9, 224, 3), (1024, 7, 2), (32, 112, 2)),
+        lambda c, s, b: [data(F, 1, c, s, s)],
+        lambda c, s, b: {"blocksize": b, "mode": "CRD"},
     )
 
 
-MOVEMENT: tuple[Cases, ...] = (*_movement(), *_tables(), *_borders())
+MOVEMENT: tuple[Cases, ...] = (*_movement(), *_tables(), *_borders(), *_images())

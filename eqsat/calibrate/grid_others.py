@@ -50,7 +50,8 @@ def _elementwise() -> Iterator[Cases]:
             wide = (*ROWS, (32, 512), (256, 3136)) if name in ("Add", "Mul") else _ELEMENTS[::2]
             yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), data(t, 1, r, c)])
             yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), weight(t, c)])
-            yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), value(t, 3)])
+            number = 0.7 if name == "Pow" else 3  # 2 and 3 have kernels of their own, and so have products
+            yield Kernels(name, wide, lambda r, c, t=dtype, n=number: [data(t, 1, r, c), value(t, n)])
     for name in ("Add", "Mul"):
         yield Kernels(name, IMAGES, lambda c, s: [data(F, 1, c, s, s), data(F, 1, c, s, s)])
         yield Kernels(name, IMAGES, lambda c, s: [data(F, 1, c, s, s), data(F, 1, c, 1, 1)])
@@ -136,11 +137,20 @@ def _rows_reduced() -> Iterator[Cases]:
         {"epsilon": 1e-5},
         outputs=2,
     )  # fmt: skip
-    for name in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2"):
+    for name in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2", "ReduceL1", "ReduceLogSumExp"):
         yield Kernels(name, ROWS, lambda r, c: [data(F, r, c), value("int64", [-1])], {"keepdims": 1})
         yield Kernels(name, ROWS[1:5], lambda r, c: [data(F, r, c), value("int64", [0])], {"keepdims": 1})
         yield Kernels(name, IMAGES, lambda c, s: [data(F, 1, c, s, s), value("int64", [2, 3])], {"keepdims": 1})
         yield Kernels(name, _MATRICES, lambda n, r, c: [data(F, n, r, c), value("int64", [1])], {"keepdims": 1})
+    for axis in (0, -1):
+        for keeps in (0, 1):
+            how = {"axis": axis, "keepdims": keeps}
+            yield Kernels("ArgMax", ((4096, 64), (16384, 21), (128, 768), (9216, 4)), lambda r, c: [data(F, r, c)], how)
+            images = ((64, 64), (21, 128), (19, 64), (2, 96), (150, 32))
+            yield Kernels("ArgMax", images, lambda c, s: [data(F, 1, c, s, s)], {"axis": 1, "keepdims": keeps})
+    local = {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    images = ((64, 56), (96, 27), (192, 28), (256, 13), (96, 8))
+    yield Kernels("LRN", images, lambda c, s: [data(F, 1, c, s, s)], local)
     yield Kernels("DynamicQuantizeLinear", ROWS, lambda r, c: [data(F, r, c)], outputs=3)
 
 

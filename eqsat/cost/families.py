@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.cost.model import Work
 from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.operators.movement import way_of
-from eqsat.ir.operators.onnxruntime_products import POOLS, on_blocks, pools_blocks
+from eqsat.ir.operators.onnxruntime_products import POOLS, on_blocks, pools_blocks, resizes_blocks
 from eqsat.ir.types import TensorType, Type
 
 Family = tuple[str, ...]
@@ -107,7 +107,7 @@ def _convolution(weight: int, *, quantised: bool = False) -> Variant:
         if (max(kernel, default=1) > 1 and sum(d > 1 for d in inputs[0][2:]) == 1) or len(kernel) == 1:
             return f"{way} along one axis"
         if len(kernel) > 2:
-            return "windows of volumes" if max(kernel) > 1 else "volumes"
+            return f"{'depthwise ' * (way == 'depthwise')}{'windows of ' * (max(kernel) > 1)}volumes"
         strides = tuple(attributes.get("strides", (1,) * len(kernel)))
         if group == 1 and max(kernel, default=1) > 1:
             if strides == kernel:
@@ -183,6 +183,22 @@ def _pooled(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> s
     return "blocks" if pools_blocks(image) else "sequence" if len(image) == 3 else "image"
 
 
+def _resized(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """How, and of how many axes: images whose elements are repeated, counted from the corner, are doubled by a kernel of its own;
+    others by whole factors, and linear interpolation, are computed on blocks of channels."""
+    image, result = inputs[0] if inputs else (), outputs[0] if outputs else ()
+    mode = attributes.get("mode", "nearest")
+    if resizes_blocks(attributes, image, result):
+        return "doubled" if mode == "nearest" and result[2:] == tuple(2 * n for n in image[2:]) else f"{mode} blocks"
+    return f"{mode} {'image' if len(image) == 4 else 'volume'}"
+
+
+def _sampled(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """How, what lies outside, and of how many axes: images that are interpolated between zeros have a kernel of their own."""
+    rank = len(inputs[0]) if inputs else 0
+    return f"{attributes.get('mode', 'linear')} {attributes.get('padding_mode', 'zeros')} {rank}"
+
+
 def _per_axis(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
     if len(inputs) < 2 or math.prod(inputs[1]) == 1:
         return "per tensor"
@@ -225,6 +241,10 @@ _VARIANTS: dict[str, Variant] = {
     "com.microsoft::QGemm": _product(3),
     "com.microsoft::MatMulNBits": _packed,
     **dict.fromkeys(POOLS, _pooled),
+    "Resize": _resized,
+    "GridSample": _sampled,
+    "ArgMax": _along(0),
+    "ArgMin": _along(0),
     "Transpose": _permutation,
     "Softmax": _normalised,
     "LogSoftmax": _normalised,

@@ -88,6 +88,8 @@ def plain(work: Work) -> Work:
         return replace(work, flops=_rows_normalised(work))
     elif key in _HEADS:
         return _with_heads(work)
+    elif key == "Resize":  # by factors or to sizes: the extents say how far
+        types = types[:1]
     elif key in _TABLES and not work.attributes.get("axis", 0):
         types = _rows_looked_up(types, _TABLES[key])
     return work if tuple(types) == tuple(work.types) else _again(work, types, work.results)

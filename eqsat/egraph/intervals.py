@@ -107,7 +107,7 @@ def _of_node(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> In
         return _of_dequantized(egraph, handle, depth, told)
     if node.key == "Mul":
         one, other = (told.of(x, depth - 1) for x in children)
-        return _of_product(egraph.full_type_of(handle).dtype, one, other)
+        return _of_product(egraph.full_type_of(handle).dtype, one, other, square=children[0] == children[1])
     if node.key == "MatMul":
         return _of_row(egraph, children, depth, told)
     if node.key == "Where":
@@ -119,7 +119,14 @@ def _of_node(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> In
         return _of_clipped_bytes(egraph, handle, depth, told)
     if traits.moves or traits.clamps:
         return _of_taken(egraph, traits, egraph.canonical_children(handle), depth, told)
+    if traits.affine and traits.rising and traits.homogeneous and egraph.full_type_of(handle).dtype.is_float:
+        return _of_one_sign(*told.of(children[0], depth - 1))
     return EVERYTHING
+
+
+def _of_one_sign(low: float, high: float) -> Interval:
+    """Sums and means, which make zero of zeros and never fall."""
+    return (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
 
 
 def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: int, told: ElementBounds) -> Interval:
@@ -214,26 +221,32 @@ def _of_dequantized(egraph: EGraph, handle: int, depth: int, told: ElementBounds
 
 
 def _widened(dtype: DType, low: float, high: float) -> Interval | None:
-    """An interval of finite floats, moved outward by one rounding, but not to infinity."""
+    """An interval of floats, its finite ends moved outward by one rounding, but not to infinity."""
     limit = float(np.finfo(dtype.numpy).max)
     with np.errstate(over="ignore"):
         least, greatest = dtype.numpy.type(low), dtype.numpy.type(high)
         found = np.nextafter(least, -np.inf, dtype=least.dtype), np.nextafter(greatest, np.inf, dtype=greatest.dtype)
-    if not (np.isfinite(least) and np.isfinite(greatest)):
+    if any(math.isfinite(end) and not np.isfinite(rounded) for end, rounded in ((low, least), (high, greatest))):
         return None
-    return (max(float(found[0]), -limit), min(float(found[1]), limit))
+    return (
+        max(float(found[0]), -limit) if math.isfinite(low) else low,
+        min(float(found[1]), limit) if math.isfinite(high) else high,
+    )
 
 
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, told: ElementBounds) -> Interval | None:
-    """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
+    """Bounds from those of the operands, widened by one rounding; ``None`` where they say nothing.
+
+    Of two operands one has finite bounds, the second of a difference or quotient: infinities may make NaN of each other."""
     dtype = egraph.full_type_of(children[0]).dtype
     extents = dtype is DType.INT64 and op in ("Add", "Sub")
     if not (extents or dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
         return None
     bounds = [told.of(c, depth - 1) for c in children]
-    if not all(math.isfinite(b) for pair in bounds for b in pair):
-        return None
     (a, b), (c, d) = bounds[0], bounds[-1]
+    finite = [math.isfinite(low) and math.isfinite(high) for low, high in bounds]
+    if not (all(finite) if extents else finite[-1] or op == "Sqrt" or (op == "Add" and finite[0])):
+        return None
     if op == "Add":
         corners = [a + c, b + d]
     elif op == "Sub":
@@ -261,7 +274,7 @@ def _of_row(egraph: EGraph, children: list[int], depth: int, told: ElementBounds
     return _widened(DType.FLOAT, -most, most) or EVERYTHING
 
 
-def _of_product(dtype: DType, one: Interval, other: Interval) -> Interval:
+def _of_product(dtype: DType, one: Interval, other: Interval, *, square: bool = False) -> Interval:
     """Bounds of products: of integers only where they do not wrap around; of floats rounded, which never turns an order around.
 
     Zeros times floats of which only bounds are known tell nothing: those may be infinite or NaN.
@@ -277,6 +290,8 @@ def _of_product(dtype: DType, one: Interval, other: Interval) -> Interval:
     known = all(math.isfinite(x) and x == y for x, y in (one, other))
     if not dtype.is_float or (not known and (0.0, 0.0) in (one, other)):
         return EVERYTHING
+    if square:
+        low = max(low, 0.0)
     with np.errstate(over="ignore"):
         return (float(dtype.numpy.type(low)), float(dtype.numpy.type(high)))
 

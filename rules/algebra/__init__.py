@@ -2,6 +2,7 @@
 
     x + 0 == x                      x * 1 == x                    neutral elements             `arithmetic`
     (x - y) + y == x                                              what was subtracted          `arithmetic`
+    x ** (3/2) == x * Sqrt(x)                                     powers by constants          `powers`
     (x * c) * d == x * (c * d)      (x + c) + d == x + (c + d)    constants in a chain         `associativity`
     a + (x + c) == (a + x) + c                                    where ``a + x`` exists       `regrouping`
     Min(Max(x, a), b) == Clip(x, a, b)                            bounds compose               `clamps`

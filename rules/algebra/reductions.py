@@ -85,7 +85,7 @@ for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
     )
 
 
-def _picks(op: Operator) -> bool:
+def picks(op: Operator) -> bool:
     """Whether a reduction is one of the elements: the largest, the least."""
     return reduces(op) and bool(op.traits.sources)
 
@@ -96,7 +96,7 @@ def _expanded(d: Sampler) -> dict[str, Any]:
     return {"x": x, "s": fixed(shape, "int64"), "a": fixed(_axes(d, len(shape)), "int64"), "r": {"keepdims": 1}}
 
 
-@for_each_operator(_picks)
+@for_each_operator(picks)
 def _of_repeated(op: str) -> None:
     """Which queries may see any key, of a mask that is the same for all queries."""
     equation(
@@ -126,12 +126,13 @@ for name, left, where in (
         source="max(max x, -min x) = max |x|",
     )
 for name, op, right, spelled_by in (
-    ("square_before_summing", "ReduceSumSquare", "{}", "JAX takes variances so"),
-    ("square_and_take_root_around_sum", "ReduceL2", "Sqrt({})", "PyTorch normalises vectors so"),
+    ("square_before_summing", "ReduceSumSquare", "ReduceSum(x * x, *a, **r)", "JAX takes variances so"),
+    ("square_and_take_root_around_sum", "ReduceL2", "Sqrt(ReduceSum(x * x, *a, **r))", "PyTorch normalises vectors so"),
+    ("take_magnitudes_before_summing", "ReduceL1", "ReduceSum(Abs(x), *a, **r)", "PyTorch normalises vectors so"),
 ):
     equation(
         name,
-        f"{op}(x, *a, **r) == {right.format('ReduceSum(x * x, *a, **r)')}",
+        f"{op}(x, *a, **r) == {right}",
         constant("a"),
         single_or_half("x"),
         exactness=Exactness.ROUNDING,

@@ -6,6 +6,10 @@
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms of sums                `norms`
     mean(x over rows) == 1/n @ x                                  slow reductions              `sums`
     Softmax(x over channels) == T(Softmax(T(x)))                  slow along such axes         `lines`
+    LRN(x) == x / (k + band @ x^2) ** b                           slow on images               `images`
+    Resize(x by 2, centres) == Resize(x by 2, corners)            slow ways of resizing        `resizing`
+    Resize(x, cubic) == a @ x @ b                                 interpolation                `resizing`
+    Conv(volume) == Conv(batch of planes)                         slow without blocks          `volumes`
     Mish(x) == x * n / (n + 2)                                    slow functions               `activations`
     Conv(sequence) == Conv(image of one row)                      slow without blocks          `blocks`
     Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads apart, biases          `attention`

@@ -1,19 +1,22 @@
-"""Sums and means over rows of one matrix are products with equal numbers.
+"""Sums and means over rows of one matrix are products with equal numbers; sums of exponentials are taken step by step.
 
 ONNX Runtime sums elements that do not follow one another fast only where there are several matrices, or a large one for each
 of its threads: a mean over the channels of one image, or over the tokens of one sequence, takes 6 to 50 times as long as the
-product.
+product. The logarithm of a sum of exponentials, by the functions of C, takes 4 to 7 ns an element; its steps take 1 to 2.
 """
 
 import math
 from typing import Any
 
-from eqsat.conditions import constant, kernels
+import numpy as np
+
+from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term
-from eqsat.rules.linear.alignment import reshaped
+from eqsat.rules.algebra.reductions import without
+from eqsat.rules.linear.alignment import limit, reshaped
 from eqsat.rules.recognise.norms import axes_of, full
 from eqsat.rules.terms import reshape
 from eqsat.samples import Sampler, fixed
@@ -59,7 +62,7 @@ equation = Equations(
     exactness=Exactness.ROUNDING,
     source="definition of the sum",
     sample=_images,
-    functions=named(matrix, one_row, full, viewed, reshaped),
+    functions=named(axes_of, full, reshaped, without),
 )
 for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]")):
     equation(
@@ -71,3 +74,28 @@ for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]"))
         kernels("x", DType.FLOAT),
         "the rows of one matrix: matrix(r, a, x)[0] > 0",
     )
+
+
+def _exponents(d: Sampler) -> dict[str, Any]:
+    """Rows, some of which are minus infinity or the lowest number, as masked scores are."""
+    x = d.floats(d.shape(1, 4, ones=0.2)) * np.float32(d.choose((1, 40)))
+    x[d.rng.random(x.shape) < 0.2] = d.choose((-np.inf, np.finfo(np.float32).min))
+    axes = [i for i in range(x.ndim) if d.chance()] or [-1]
+    return {"x": x, "a": fixed(axes, "int64"), "r": {"keepdims": d.integer(0, 1)}}
+
+
+def lowest(x: Ref) -> float:
+    """The lowest number of the element type; where all exponents are minus infinity the sum is 0 beside it."""
+    return -limit(x)
+
+
+LARGEST = "Max(ReduceMax(x, a, keepdims=1), number(lowest(x), x.dtype))"
+equation(
+    "take_steps_of_logarithm_of_sum_of_exponentials",
+    f"ReduceLogSumExp(x, a, **r) == Log(ReduceSum(Exp(x - {LARGEST}), a, **r)) + without({LARGEST}, axes_of(r, a, x), r)",
+    constant("a"),
+    kernels("x", DType.FLOAT),
+    worthwhile("several axes or one: axes_of(r, a, x)"),
+    source="exp(x - m) * exp(m) = exp(x)",
+    sample=_exponents,
+)

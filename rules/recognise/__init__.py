@@ -2,6 +2,7 @@
 
     x * (1 + Erf(x / sqrt(2))) / 2 == Gelu(x)                     activations                  `activations`
     x * Sigmoid(x) == Swish(x)                                    gates                        `gates`
+    Where(x > 0, x, c * x) == LeakyRelu(x)                        choices by an order          `choices`
     Exp(x - max) / sum(Exp(x - max)) == Softmax(x)                always the stable form       `softmax`
     (x - mean) / sqrt(mean((x - mean)^2) + e) == LayerNorm(x)     norms                        `norms`, `group_norms`
     N(x over channels) == T(N(T(x)))                              as norms of rows             `channel_norms`

@@ -107,6 +107,19 @@ def test_convolutions_on_blocks_are_those_of_which_the_runtime_makes_such(
     assert on_blocks(group, image, weights) == (kernels(_conv(channels, filters, group)) == ["com.microsoft.nchwc"])
 
 
+def test_images_are_resized_on_blocks() -> None:
+    image, factors = data("float32", 1, 16, 5, 5), value("float32", [1.0, 1.0, 3.0, 3.0])
+    case = Case("Resize", Attributes({"mode": "linear"}), (image, None, factors))
+    ((timing,), failures) = time_kernels([case], QUICK)
+    assert (timing.case, timing.results) == (case.name, (tensor_type("float32", (1, 16, 15, 15)),))
+    run = as_run(case)
+    if run is not case:
+        assert run.key == "com.microsoft.nchwc::Upsample"
+    cubic = Case("Resize", Attributes({"mode": "cubic"}), (image, None, factors))
+    assert as_run(cubic) is cubic
+    assert not failures
+
+
 def test_convolutions_of_images_are_timed_on_blocks() -> None:
     case = _conv(20, 18)
     ((timing,), failures) = time_kernels([case], QUICK)

@@ -444,6 +444,31 @@ def test_windows_of_bytes_for_each_channel_stay_requantised_on_small_images(
     assert eqsat.optimize(graph, verify=False).report.operators_after == {"QLinearConv": 1}
 
 
+@pytest.mark.parametrize(
+    ("attributes", "factor", "rank", "variant"),
+    [
+        ({"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, 2, 4, "doubled"),
+        ({"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, 4, 4, "nearest blocks"),
+        ({"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, 2, 5, "nearest volume"),
+        ({}, 2, 4, "nearest image"),
+        ({"mode": "linear"}, 2, 4, "linear blocks"),
+        ({"mode": "linear"}, 2.5, 4, "linear image"),
+        ({"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}, 2, 4, "linear image"),
+        ({"mode": "cubic"}, 2, 4, "cubic image"),
+    ],
+)
+def test_ways_of_resizing_are_families(attributes: dict[str, str], factor: float, rank: int, variant: str) -> None:
+    shape = (1, 16, *(4,) * (rank - 2))
+    result = (*shape[:2], *(int(n * factor) for n in shape[2:]))
+    image, scales, sizes = (tensor_type(*t) for t in (("float32", shape), ("float32", (rank,)), ("int64", (rank,))))
+    works = [
+        work_of_timing(Timing("Resize", Attributes(attributes), types, (tensor_type("float32", result),), 1.0))
+        for types in ((image, None, scales), (image, None, None, sizes))
+    ]
+    assert [variant_of(w) for w in works] == [variant] * 2
+    assert len({plain(w).types for w in works}) == 1  # by factors or to sizes, they take as long
+
+
 def test_convolutions_of_bytes_of_a_picture_are_a_family() -> None:
     def variant(channels: int) -> str:
         number, zero = tensor_type("float32", ()), tensor_type("uint8", ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,3 +240,26 @@ def test_bounds_that_are_kept_are_those_that_would_be_found(name: str, real_mode
         least, greatest = fresh.of(cls)
         low, high = egraph.interval_of(cls)
         assert math.isnan(least) or (least <= low and high <= greatest), cls
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool"])
+def test_sums_of_squares_are_not_negative(op: str) -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", "float32", (1, 2, 3, 4))
+    attributes: dict[str, Any] = {"kernel_shape": (2, 2)} if op == "AveragePool" else {}
+    assert _bounds(b, b.op(op, b.op("Mul", x, x), **attributes)) == (0.0, math.inf)
+    assert _bounds(b, b.op(op, x, **attributes)) == (-math.inf, math.inf)
+
+
+def test_squares_of_integers_wrap_around() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", "int32", (3,))
+    assert _bounds(b, b.op("Mul", x, x)) == (-math.inf, math.inf)
+
+
+def test_a_number_added_to_what_is_not_negative_bounds_the_sum() -> None:
+    b = GraphBuilder("g")
+    x = b.op("Relu", b.input("x", "float32", (3,)))
+    assert 0.99 < _bounds(b, b.op("Add", x, b.constant(np.float32(1))))[0] <= 1
+    assert _bounds(b, b.op("Sub", x, x)) == (-math.inf, math.inf)
+    assert _bounds(b, b.op("Div", x, b.constant(np.float32(2))))[0] == pytest.approx(0, abs=1e-40)

@@ -106,6 +106,13 @@ def _channel_norm(rng: Rng, op: str) -> tuple[Any, ...]:
     return [x, scale, bias, mean, variance], {**attributes, "training_mode": 1, "momentum": 0.75}, 3
 
 
+@instance("LRN")
+def _local_response(rng: Rng, op: str) -> tuple[Any, ...]:
+    x = numbers(rng, (int(rng.integers(1, 4)), int(rng.integers(1, 8)), *extents(rng, 2, 2)), special=False)
+    more = {"alpha": 0.5, "beta": pick(rng, 0.5, 1.0), "bias": 2.0} if rng.random() < 0.5 else {}
+    return [x], {"size": pick(rng, 1, 3, 5), **more}
+
+
 @instance("QuantizeLinear", "DequantizeLinear")
 def _quantize(rng: Rng, op: str) -> tuple[Any, ...]:
     shape = extents(rng, 1)

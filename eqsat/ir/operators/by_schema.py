@@ -35,7 +35,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
     **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu"), Kind.INJECTIVE),
     **dict.fromkeys(("CumProd", "CumSum", "GlobalLpPool", "Hardmax"), Kind.REDUCTION),
-    **dict.fromkeys(("LpNormalization", "LpPool", "LRN", "MeanVarianceNormalization"), Kind.REDUCTION),
+    **dict.fromkeys(("LpNormalization", "LpPool", "MeanVarianceNormalization"), Kind.REDUCTION),
 }
 """Those that are not opaque."""
 

@@ -1,4 +1,4 @@
-"""Normalisations: layer, RMS, group, instance and batch; Softmax and LogSoftmax, the maximum of the axis taken out first."""
+"""Normalisations: layer, RMS, group, instance, batch, local response; Softmax, LogSoftmax, the maximum of the axis taken out."""
 
 from typing import Any
 
@@ -7,12 +7,15 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import axis_of, check_broadcasts_to, check_vector, unknown_dims
-from eqsat.ir.operators.elementwise import defines, narrow, wide
+from eqsat.ir.operators.elementwise import defines, infer_same, narrow, wide
 from eqsat.ir.traits import Rows, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 EPSILON = float(np.float32(1e-5))
 """Default of the attribute ``epsilon``: attributes are float32 whatever the data is."""
+
+ALPHA = float(np.float32(1e-4))
+"""Default of ``alpha`` of LRN."""
 
 
 def _rows(structure: str, **more: Any) -> Traits:
@@ -192,3 +195,19 @@ def _log_softmax(attributes: Attributes, x: Any) -> Any:
     axis, data = attributes.get("axis", -1), wide(x)
     shifted = data - data.max(axis=axis, keepdims=True, initial=-np.inf)
     return narrow(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)), x)
+
+
+@defines("LRN", infer=infer_same, kind=Kind.REDUCTION, flops=10)
+def _local_response(attributes: Attributes, x: Any) -> Any:
+    """``x / (bias + alpha / size * s) ** beta``: ``s`` sums the squares of a channel and of those around it, ``size`` in all."""
+    size, channels = attributes["size"], x.shape[1]
+    data = wide(x)
+    squares = data * data
+    total = np.zeros_like(data)
+    for step in range(-((size - 1) // 2), size // 2 + 1):
+        first, end = max(step, 0), min(channels + step, channels)
+        total[:, max(first - step, 0) : max(end - step, 0)] += squares[:, first : max(end, first)]
+    alpha, beta, bias = (
+        attributes.get(name, value) for name, value in (("alpha", ALPHA), ("beta", 0.75), ("bias", 1.0))
+    )
+    return narrow(data / (bias + alpha / size * total) ** data.dtype.type(beta), x)

@@ -1,6 +1,6 @@
 """Products of ONNX Runtime: fused with scales, sums and activations; of integers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,6 +116,24 @@ def pools_blocks(image: Sequence[Dim]) -> bool:
     """Whether ONNX Runtime, at its highest level, pools an image of float32 on blocks of channels: of which it has whole ones."""
     channels = image[1] if len(image) == 4 else 0
     return isinstance(channels, int) and channels > 0 and channels % BLOCK == 0
+
+
+_RESIZED = {"nearest": ("asymmetric",), "linear": ("asymmetric", "align_corners", "half_pixel")}
+"""How images are resized on blocks, and from where places are counted."""
+
+
+def resizes_blocks(attributes: Mapping[str, Any], image: Sequence[int], result: Sequence[int]) -> bool:
+    """Whether ONNX Runtime, at its highest level, resizes an image of float32 on blocks of channels behind a convolution: by
+    whole factors, and nearest elements rounded down."""
+    mode = attributes.get("mode", "nearest")
+    counted = attributes.get("coordinate_transformation_mode", "half_pixel") in _RESIZED.get(mode, ())
+    rounded = mode != "nearest" or attributes.get("nearest_mode") == "floor"
+    whole = (
+        len(image) == 4
+        and tuple(image[:2]) == tuple(result[:2])
+        and all(n and m % n == 0 for n, m in zip(image, result, strict=True))
+    )
+    return counted and rounded and whole
 
 
 # --- integers --------------------------------------------------------------------------------------------------------

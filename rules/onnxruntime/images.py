@@ -1,0 +1,140 @@
+"""Operators on images whose kernels in ONNX Runtime go element by element, by others.
+
+Local response normalisation raises a sum of each element's neighbours to a power by the functions of C, 25 ns an element; the
+sums are a convolution by one element, the powers products of roots, in 3 to 6 ns. DepthToSpace is two transposes that each keep
+elements together, in 0.4 of its time. Of the ways of GridSample one is fast, linear between zeros outside: what continues the
+border is that at places that are clamped to the image, 8 times as fast.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.conditions import kernels, worthwhile
+from eqsat.equations import Equations, named
+from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
+from eqsat.rewrite import Ref, Term, Unmet, apply, literal
+from eqsat.rules.algebra.powers import is_product, power
+from eqsat.rules.terms import reshape, transpose
+from eqsat.samples import Sampler
+
+# --- local response normalisation
+
+
+def channels(x: Ref) -> int:
+    """How many channels an image has, whatever else is known of it."""
+    found = x.shape[1]
+    if not isinstance(found, int):
+        raise Unmet("the number of channels is unknown")
+    return found
+
+
+def neighbours(n: Ref, x: Ref) -> Term:
+    """Filters that weigh a channel and those around it, as many as count."""
+    size = int(n.attr("size"))
+    distance = np.subtract.outer(*[np.arange(channels(x))] * 2)  # of the filter from the channel
+    counts = (-((size - 1) // 2) <= -distance) & (-distance <= size // 2)
+    weight = n.attr("alpha", 1e-4) / size
+    return literal((counts * weight).astype(np.float32)[:, :, None, None])
+
+
+def biases(n: Ref, x: Ref) -> Term:
+    return literal(np.full(channels(x), n.attr("bias", 1.0), np.float32))
+
+
+def _local(d: Sampler) -> dict[str, Any]:
+    n = {"size": d.choose((1, 3, 5)), "alpha": d.choose((1e-4, 0.5)), "beta": d.choose((0.75, 0.75, 0.5, 1.0, 0.7))}
+    n |= {"bias": d.choose((2.0, 0.5, -0.5))} if d.chance() else {}
+    return {"x": d.floats((d.integer(1, 2), d.choose((1, 4, 7)), *d.extents(d.choose((2, 2, 2, 1))))), "n": n}
+
+
+equation = Equations(
+    __name__,
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="ONNX operator specification; kernels of ONNX Runtime, tried and timed",
+    functions=named(is_product, power),
+)
+FLOAT32 = kernels("x", DType.FLOAT)
+equation(
+    "convolve_squares_of_neighbours",
+    "LRN(x, **n) == x / power(Conv(x * x, neighbours(n, x), biases(n, x)), n.attr('beta', 0.75))",
+    FLOAT32,
+    "an image of known channels: x.rank == 4 and channels(x) > 0",
+    worthwhile("to a power of few roots: is_product(n.attr('beta', 0.75))"),
+    sample=_local,
+)
+
+# --- pixels of channels
+
+
+def woven(x: Ref, block: int, mode: str, result: Ref) -> Term:
+    """Channels between the columns, and then the rows that they make between the rows."""
+    images, channels, height, width = x.static_shape
+    own, before = channels // block**2, images * block
+    if mode == "CRD":
+        apart, rows = (images * own * block, block, height * width), (images * own, block, height, width * block)
+    else:
+        apart, rows = (before, block, own * height * width), (images, block, own * height, width * block)
+    columns = transpose(reshape(x, apart), (0, 2, 1))
+    return reshape(transpose(reshape(columns, rows), (0, 2, 1, 3)), result.static_shape)
+
+
+def _pixels(d: Sampler) -> dict[str, Any]:
+    block = d.choose((1, 2, 2, 3))
+    images, channels, *extents = d.extents(4)
+    x = d.floats((min(images, 3), channels * block**2, *extents), infinite=d.chance(0.2))
+    return {"x": x, "p": {"blocksize": block} | ({"mode": "CRD"} if d.chance() else {})}
+
+
+equation(
+    "weave_pixels_in_two_steps",
+    "DepthToSpace(x, **p) == woven(x, p.attr('blocksize'), p.attr('mode', 'DCR'), root)",
+    FLOAT32,
+    worthwhile("known extents: x.static_shape and 0 not in x.static_shape"),
+    worthwhile("more than one pixel: p.attr('blocksize') > 1"),
+    exactness=Exactness.EXACT,
+    source="ONNX operator specification",
+    sample=_pixels,
+)
+
+# --- places between elements
+
+
+def inside(grid: Ref, x: Ref, corners: int) -> Term:
+    """Places no further out than the first and the last element of an image: their corners or, unless those count, centres."""
+    height, width = x.static_shape[2:]
+    ends = [1.0, 1.0] if corners else [1 - 1 / width, 1 - 1 / height]
+    if ends[0] == ends[1]:
+        return apply("Clip", grid, literal(-ends[0], grid.dtype), literal(ends[0], grid.dtype))
+    most = np.array(ends, grid.dtype.numpy)
+    return apply("Min", apply("Max", grid, literal(-most)), literal(most))
+
+
+def _grids(d: Sampler) -> dict[str, Any]:
+    """Places in images, and beyond; at times in volumes."""
+    images, channels, *extents = d.extents(4 if d.chance(0.9) else 5)
+    if d.chance(0.3):
+        extents[0] = extents[1]
+    places = d.floats((min(images, 3), *d.extents(len(extents)), len(extents))) * np.float32(0.6)
+    g: dict[str, Any] = {
+        "mode": "linear" if d.chance(0.8) else "nearest",
+        "padding_mode": d.choose(("border",) * 4 + ("zeros",)),
+    }
+    return {
+        "x": d.floats((min(images, 3), channels, *extents)),
+        "g": places,
+        "n": g | ({"align_corners": d.integer(0, 1)} if d.chance(0.7) else {}),
+    }
+
+
+equation(
+    "clamp_places_instead_of_going_on_beyond_border",
+    "GridSample(x, g, mode='linear', padding_mode='border', **n) "
+    "== GridSample(x, inside(g, x, n.attr('align_corners', 0)), mode='linear', align_corners=n.attr('align_corners', 0))",
+    FLOAT32,
+    worthwhile("an image: x.rank == 4"),
+    worthwhile("known extents: x.static_shape and 0 not in x.static_shape"),
+    sample=_grids,
+)

@@ -1,0 +1,187 @@
+"""Convolutions of volumes as convolutions of images, which ONNX Runtime computes on blocks of channels; volumes it does not.
+
+A filter along the first axis of volumes only, as for time in video, is one of images whose rows are planes. Filters within the
+planes are those of a batch of planes, for which the channels go behind the first axis. Those of all three axes are, too, with a
+copy of the planes for each tap along the first axis, side by side as channels. Where each channel has a filter of its own the
+taps are convolutions by themselves, whose results are added.
+"""
+
+from typing import Any
+
+from eqsat.conditions import constant, kernels, worthwhile
+from eqsat.equations import Equations
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Attributes
+from eqsat.ir.types import DType
+from eqsat.rewrite import Ref, Term, apply
+from eqsat.rules.terms import int64s, reshape, total, transpose
+from eqsat.samples import Sampler
+
+_TAPS = {"kernel_shape": (1, 1, 1), "strides": (1, 1, 1), "dilations": (1, 1, 1), "pads": (0,) * 6}
+
+
+def steps(p: Ref, name: str) -> tuple[int, ...]:
+    """Strides, dilations or pads of a convolution of volumes."""
+    return tuple(p.attr(name) or _TAPS[name])
+
+
+def of_planes(p: Ref) -> Attributes:
+    """The attributes of a convolution for images, the planes of its volumes."""
+    stated = {name: steps(p, name) for name in ("strides", "dilations", "pads")}
+    return p.attributes.updated(
+        kernel_shape=None, **{name: v[1:3] + v[4:] if name == "pads" else v[1:] for name, v in stated.items()}
+    )
+
+
+def of_rows(p: Ref) -> Attributes:
+    """Those for images whose rows are planes."""
+    stated = {name: steps(p, name) for name in ("strides", "dilations", "pads")}
+    return p.attributes.updated(
+        kernel_shape=None, **{name: (v[0], 0, v[3], 0) if name == "pads" else (v[0], 1) for name, v in stated.items()}
+    )
+
+
+def is_along_first(p: Ref, w: Ref) -> bool:
+    """Whether windows are one element wide and high, at every place of a plane."""
+    pads = steps(p, "pads")
+    still = steps(p, "strides")[1:] == (1, 1) and not any(pads[1:3] + pads[4:])
+    return w.static_shape[3:] == (1, 1) and still
+
+
+def rows_of_planes(value: Ref) -> Term:
+    """Volumes, or filters, as images of which each row is a plane."""
+    return reshape(value, (*value.static_shape[:3], value.static_shape[3] * value.static_shape[4]))
+
+
+def from_rows_of_planes(value: Term, result: Ref) -> Term:
+    """An image whose rows are planes as volumes again."""
+    return reshape(value, result.static_shape)
+
+
+def seen_by_taps(x: Ref, w: Ref, p: Ref, result: Ref) -> list[Term]:
+    """For each tap along the first axis the planes that it meets, as many as the result has."""
+    taps, kept = w.static_shape[2], result.static_shape[2]
+    (stride, *_), (dilation, *_), pads = steps(p, "strides"), steps(p, "dilations"), steps(p, "pads")
+    seen: Term = x
+    if pads[0] or pads[3]:
+        seen = apply("Pad", x, int64s((0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)))
+    if taps == stride == 1:
+        return [seen]
+    ends = [(first, first + (kept - 1) * stride + 1) for first in range(0, taps * dilation, dilation)]
+    return [apply("Slice", seen, *map(int64s, ([first], [end], [2], [stride]))) for first, end in ends]
+
+
+def planes(x: Ref, w: Ref, p: Ref, result: Ref) -> Term:
+    """A batch of images: for each plane of the result those that its filters see, their channels side by side."""
+    taps, kept = w.static_shape[2], result.static_shape[2]
+    images, channels, _, *plane = x.static_shape
+    parts = seen_by_taps(x, w, p, result)
+    seen = apply("Concat", *parts, axis=1) if taps > 1 else parts[0]
+    return reshape(transpose(seen, (0, 2, 1, 3, 4)), (images * kept, taps * channels, *plane))
+
+
+def sum_of_taps(x: Ref, w: Ref, b: Ref | None, p: Ref, result: Ref) -> Term:
+    """A convolution of planes for each tap along the first axis, added up."""
+    kept = result.static_shape[2]
+    images, channels, _, *plane = x.static_shape
+    filters, own, _, *window = w.static_shape
+    found: Term | None = None
+    for tap, seen in enumerate(seen_by_taps(x, w, p, result)):
+        image = reshape(transpose(seen, (0, 2, 1, 3, 4)), (images * kept, channels, *plane))
+        weights = reshape(apply("Slice", w, *map(int64s, ([tap], [tap + 1], [2]))), (filters, own, *window))
+        part = apply("Conv", image, weights, b if tap == 0 else None, **of_planes(p))
+        found = total(found, part)
+    assert found is not None
+    return from_planes(found, result)
+
+
+def filters_of_planes(w: Ref) -> Term:
+    """Taps along the first axis as channels."""
+    filters, own, taps, *window = w.static_shape
+    return reshape(transpose(w, (0, 2, 1, 3, 4)) if taps > 1 else w, (filters, taps * own, *window))
+
+
+def from_planes(value: Term, result: Ref) -> Term:
+    """A batch of planes as volumes again."""
+    images, filters, kept, *plane = result.static_shape
+    return transpose(reshape(value, (images, kept, filters, *plane)), (0, 2, 1, 3, 4))
+
+
+def _convolution(d: Sampler, kernel: tuple[int, ...], within: bool) -> dict[str, Any]:
+    """Volumes, mostly, with steps and borders along the first axis, and along the others if ``within``."""
+    rank, group = len(kernel), d.choose((1, 1, 1, 2))
+    x = d.floats((d.integer(1, 2), 2 * group, *(n + 3 for n in d.extents(rank, ones=0))))
+    p: dict[str, Any] = {"group": group, "kernel_shape": kernel}
+    if d.chance(0.15):
+        p["auto_pad"] = "SAME_UPPER"
+    else:
+        p |= {"dilations": (d.integer(1, 2), *[d.integer(1, 2) if within else 1] * (rank - 1))} if d.chance(0.3) else {}
+        p["pads"] = tuple(d.integer(0, 1) if i % rank == 0 or within else 0 for i in range(2 * rank))
+    if d.chance(0.3):
+        p["strides"] = (d.integer(1, 2), *[d.integer(1, 2) if within else 1] * (rank - 1))
+    w = d.floats((3 * group, 2, *kernel))
+    return {"x": x, "w": d.either(w, 0.95), "p": p} | ({"b": d.floats((3 * group,))} if d.chance() else {})
+
+
+def _along_first(d: Sampler) -> dict[str, Any]:
+    return _convolution(d, (d.choose((1, 2, 3)), 1, d.choose((1, 1, 1, 1, 2))), within=d.chance(0.15))
+
+
+def _within_planes(d: Sampler) -> dict[str, Any]:
+    return _convolution(d, (d.choose((1, 2, 3)), 3, 2) if d.chance(0.9) else (2, 2), within=True)
+
+
+def _of_each_channel(d: Sampler) -> dict[str, Any]:
+    """As `_within_planes`, with a filter for each channel."""
+    found = _within_planes(d)
+    channels = found["x"].shape[1]
+    found["p"]["group"] = channels if d.chance(0.9) else 1
+    kernel = found["p"]["kernel_shape"]
+    return found | {
+        "w": d.either(d.floats((channels, channels // found["p"]["group"], *kernel)), 0.95),
+        **({"b": d.floats((channels,))} if "b" in found else {}),
+    }
+
+
+equation = Equations(
+    __name__,
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="definition of the convolution; kernels of ONNX Runtime on blocks of channels, tried and timed",
+)
+VOLUMES = (
+    kernels("x", DType.FLOAT),
+    worthwhile("volumes: x.rank == 5"),
+    worthwhile("known extents: 0 not in x.static_shape"),
+)
+equation(
+    "convolve_rows_of_planes",
+    """Conv(x, w, *b, **p)
+       == from_rows_of_planes(Conv(rows_of_planes(x), rows_of_planes(w), *b, **of_rows(p)), root)""",
+    *VOLUMES,
+    "along the first axis only: is_along_first(p, w)",
+    worthwhile("of several elements: w.shape[2] > 1"),
+    worthwhile("borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'"),
+    sample=_along_first,
+)
+equation(
+    "convolve_planes",
+    """Conv(x, w, *b, **p)
+       == from_planes(Conv(planes(x, w, p, root), filters_of_planes(w), *b, **of_planes(p)), root)""",
+    *VOLUMES,
+    constant("w"),
+    "one tap along the first axis, or all channels at once: w.shape[2] == 1 or p.attr('group', 1) == 1",
+    "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
+    worthwhile("within planes: max(w.shape[3:]) > 1"),
+    sample=_within_planes,
+)
+equation(
+    "add_convolutions_of_planes_by_tap",
+    "Conv(x, w, *b, **p) == sum_of_taps(x, w, b, p, root)",
+    *VOLUMES,
+    constant("w"),
+    "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
+    worthwhile("a filter for each channel: p.attr('group', 1) == x.shape[1] == w.shape[0] > 1"),
+    worthwhile("several taps along the first axis, within planes: w.shape[2] > 1 and max(w.shape[3:]) > 1"),
+    sample=_of_each_channel,
+)
