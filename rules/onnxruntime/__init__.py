@@ -7,6 +7,7 @@
     mean(x over rows) == 1/n @ x                                  slow reductions              `sums`
     Softmax(x over channels) == T(Softmax(T(x)))                  slow along such axes         `lines`
     LRN(x) == x / (k + band @ x^2) ** b                           slow on images               `images`
+    AveragePool(x) == Conv(x, 1/n)                                where channels fill no block `images`
     Resize(x by 2, centres) == Resize(x by 2, corners)            slow ways of resizing        `resizing`
     Resize(x, cubic) == a @ x @ b                                 interpolation                `resizing`
     Conv(volume) == Conv(batch of planes)                         slow without blocks          `volumes`
