@@ -17,15 +17,11 @@ from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core, nn, special
 
 from eqsat.frontends.torch_arithmetic import arithmetic_table, in_type, read_as
+from eqsat.frontends.torch_quantised import quantised_table
 from eqsat.frontends.torch_reductions import empty_is_nan, reduction_table
 
 Floats = TypeVar("Floats", FLOAT, FLOAT16, BFLOAT16, DOUBLE)
 Ends = TypeVar("Ends", INT32, INT64)
-
-
-def multiply_integers(a: Any, b: Any) -> Any:
-    """The product of bytes in which torchao's dynamic quantisation ends (no form in torch 2.14)."""
-    return op.MatMulInteger(a, b)
 
 
 @script(default_opset=op)
@@ -224,7 +220,7 @@ def translation_table() -> dict[Any, Any]:
     found: dict[Any, Any] = {
         **arithmetic_table(),
         **reduction_table(),
-        aten._int_mm.default: multiply_integers,
+        **quantised_table(),
         aten.diagonal.default: diagonal,
         aten.diagonal_copy.default: diagonal,
         aten.atleast_1d.Sequence: of_each(core.aten_atleast_1d),
