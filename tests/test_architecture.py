@@ -134,6 +134,7 @@ def test_only_what_is_for_torch_imports_it() -> None:
         "torch_arithmetic.py",
         "torch_export.py",
         "torch_operators.py",
+        "torch_quantised.py",
         "torch_reductions.py",
         "torch_tensors.py",
         "result.py",

@@ -15,6 +15,16 @@ from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core
 
 
+def read_as(found: Any, x: Any, dtype: Any) -> Any:
+    """A value with the shape of another, which forms read."""
+    found.shape, found.dtype = x.shape, dtype
+    return found
+
+
+def in_type(x: Any, dtype: Any) -> Any:
+    return read_as(op.Cast(x, to=dtype), x, type(x.dtype)(dtype))
+
+
 def below_zero(x: Any) -> Any:
     """Whether a number has a minus: zeros have signs, as in torch."""
     zero = op.CastLike(0.0, x)
@@ -115,21 +125,59 @@ def inverse_error(x: Any) -> Any:
 
 def quotient(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
     """Torch exports that of integers as one of floats, which have 24 bits (2.14)."""
+    if rounding_mode == "floor":
+        return quotient_down(a, b)
     if not a.dtype.is_integer() or rounding_mode is None:
         return core.aten_div_mode(a, b, rounding_mode)
+    return op.Div(a, op.CastLike(b, a))
+
+
+def quotient_down(a: Any, b: Any) -> Any:
+    """Torch exports that of floats as a quotient that is rounded, perhaps to the next integer (2.14). By a power of two it is
+    not."""
+    if a.dtype.is_integer() and isinstance(b, float):
+        a = in_type(a, FLOAT.dtype)
     other = op.CastLike(b, a)
-    return op.Div(a, other) if rounding_mode == "trunc" else core.aten_floor_divide(a, other)
+    other.dtype = a.dtype  # which the form gives its zeros
+    if a.dtype.is_integer() or _is_power_of_two(b):
+        return core.aten_floor_divide(a, other)
+    rest, zero = op.Mod(a, other, fmod=1), op.CastLike(0.0, a)
+    found = op.Round(op.Div(op.Sub(a, rest), other))
+    found = op.Where(_across(rest, other, zero), op.Sub(found, op.CastLike(1.0, a)), found)
+    return op.Where(op.Equal(other, zero), op.Div(a, other), found)
 
 
 def remainder(a: Any, b: Any) -> Any:
     """Torch exports that of floats as a difference from a multiple, in which the quotient is rounded, perhaps to the next integer
     (2.14). By a power of two it is not."""
     other = op.CastLike(b, a)
-    if a.dtype.is_integer() or (isinstance(b, int | float) and math.frexp(b)[0] == 0.5):
+    if a.dtype.is_integer() or _is_power_of_two(b):
         return core.aten_remainder(a, other)
-    rest, zero = op.Mod(a, other, fmod=1), op.CastLike(0.0, a)
-    across = op.And(op.Not(op.Equal(rest, zero)), op.Xor(op.Less(rest, zero), op.Less(other, zero)))
-    return op.Where(across, op.Add(rest, other), rest)
+    rest = op.Mod(a, other, fmod=1)
+    return op.Where(_across(rest, other, op.CastLike(0.0, a)), op.Add(rest, other), rest)
+
+
+def _is_power_of_two(value: Any) -> bool:
+    return isinstance(value, int | float) and math.frexp(value)[0] == 0.5
+
+
+def _across(rest: Any, divisor: Any, zero: Any) -> Any:
+    """Whether what is left of a division has the other sign than what was divided by."""
+    return op.And(op.Not(op.Equal(rest, zero)), op.Xor(op.Less(rest, zero), op.Less(divisor, zero)))
+
+
+def difference_from(x: Any, number: float, alpha: float = 1) -> Any:
+    """A number minus a tensor, whose integers torch does not convert where the number is none (2.14)."""
+    if x.dtype.is_integer() and isinstance(number * alpha, float):
+        x = in_type(x, FLOAT.dtype)
+    return op.Sub(op.CastLike(number, x), x if alpha == 1 else op.Mul(x, op.CastLike(alpha, x)))
+
+
+def power(x: Any, exponent: Any) -> Any:
+    """Torch exports integers to the power of floats as integers (2.14)."""
+    if x.dtype.is_integer() and exponent.dtype.is_floating_point():
+        x = in_type(x, exponent.dtype)
+    return op.Pow(x, exponent)
 
 
 def shifted(form: Any, direction: str) -> Callable[..., Any]:
@@ -168,6 +216,10 @@ def arithmetic_table() -> dict[Any, Any]:
         aten.logaddexp2.default: log_of_sum(2),
         aten.div.Tensor_mode: quotient,
         aten.div.Scalar_mode: quotient,
+        aten.floor_divide.default: quotient_down,
+        aten.floor_divide.Scalar: quotient_down,
+        aten.rsub.Scalar: difference_from,
+        aten.pow.Tensor_Tensor: power,
         aten.remainder.Tensor: remainder,
         aten.remainder.Scalar: remainder,
         aten.bitwise_left_shift.Tensor: left,

@@ -74,9 +74,9 @@ def as_onnx(
 def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | None, **options: Any) -> Any:
     """What torch's exporter makes of a module or a program, whose inputs and weights are ``values``.
 
-    Opset 22 is the first in which convolutions and pools take bfloat16. In half precision constants are folded and nothing else:
-    the exporter's own optimiser folds batch norms into convolutions, where it rounds weights of float16 three times, and makes
-    those of bfloat16 float32 (onnxscript 0.7). Nor where elements are added to: it takes that for replacing them if it is all.
+    Opset 22 is the first in which convolutions and pools take bfloat16. Constants are folded and nothing else: the exporter's own
+    optimiser takes 1e-8 for zero and 1.00001 for one, additions to all elements for replacements of them, folds batch norms into
+    convolutions, where it rounds weights of float16 three times, and makes those of bfloat16 float32 (onnxscript 0.7).
     """
     import torch
     from onnxscript.optimizer import fold_constants  # pyright: ignore[reportUnknownVariableType]
@@ -85,15 +85,10 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     from eqsat.frontends.torch_types import mend_outputs, widen
 
     types = {str(getattr(v, "dtype", "")) for v in values}
-    half = not types.isdisjoint({"torch.bfloat16", "torch.float16"})
     opset = max(opset or 0, 22) if "torch.bfloat16" in types else opset
     given = {"opset_version": opset, "optimize": False, "dynamo": True, "verbose": False, **options}
     program = torch.onnx.export(source, *arguments, custom_translation_table=translation_table(), **given)
-    reduces = any(n.op_type == "ScatterND" and "reduction" in n.attributes for n in program.model.graph.all_nodes())
-    if half or reduces:
-        fold_constants(program.model, onnx_shape_inference=True)
-    else:
-        program.optimize()
+    fold_constants(program.model, onnx_shape_inference=True)
     mend_outputs(program)
     for node, reason in widen(program.model):
         _refuse_type(program, node, reason)

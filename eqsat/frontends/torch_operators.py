@@ -16,16 +16,12 @@ from onnxscript import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64, script
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core, nn, special
 
-from eqsat.frontends.torch_arithmetic import arithmetic_table
+from eqsat.frontends.torch_arithmetic import arithmetic_table, in_type, read_as
+from eqsat.frontends.torch_quantised import quantised_table
 from eqsat.frontends.torch_reductions import empty_is_nan, reduction_table
 
 Floats = TypeVar("Floats", FLOAT, FLOAT16, BFLOAT16, DOUBLE)
 Ends = TypeVar("Ends", INT32, INT64)
-
-
-def multiply_integers(a: Any, b: Any) -> Any:
-    """The product of bytes in which torchao's dynamic quantisation ends (no form in torch 2.14)."""
-    return op.MatMulInteger(a, b)
 
 
 @script(default_opset=op)
@@ -103,12 +99,6 @@ def by_divisor(form: Any, axes: int) -> Callable[..., Any]:
     return averages
 
 
-def read_as(found: Any, x: Any, dtype: Any) -> Any:
-    """A value with the shape of another, which forms read."""
-    found.shape, found.dtype = x.shape, dtype
-    return found
-
-
 def in_single(form: Any) -> Callable[..., Any]:
     """An operator that adds in half precision to what it scatters to, which ONNX Runtime does in single precision alone."""
     signature = inspect.signature(getattr(form, "func", form))
@@ -119,11 +109,9 @@ def in_single(form: Any) -> Callable[..., Any]:
         x, *others = bound.values()
         if x.dtype != FLOAT16.dtype or bound.get("accumulate") is False:
             return form(*given, **named)
-        single = type(x.dtype)(FLOAT.dtype)
 
         def wide(value: Any) -> Any:
-            half = getattr(value, "dtype", None) == x.dtype
-            return read_as(op.Cast(value, to=FLOAT.dtype), value, single) if half else value
+            return in_type(value, FLOAT.dtype) if getattr(value, "dtype", None) == x.dtype else value
 
         return op.Cast(form(*map(wide, (x, *others))), to=FLOAT16.dtype)
 
@@ -140,8 +128,7 @@ def in_type_of_weights(form: Any) -> Callable[..., Any]:
         x, weight = bound["input"], bound.get("weight")
         if weight is None or weight.dtype == x.dtype:
             return form(*given, **named)
-        wide = read_as(op.Cast(x, to=weight.dtype), x, weight.dtype)
-        found = form(**{**bound, "input": wide})
+        found = form(**{**bound, "input": in_type(x, weight.dtype)})
         return op.Cast(found, to=x.dtype)
 
     return normed
@@ -154,8 +141,7 @@ def of_bytes(form: Any) -> Callable[..., Any]:
     def interpolated(self: Any, *given: Any, **named: Any) -> Any:
         if not self.dtype.is_integer():
             return form(self, *given, **named)
-        floats = read_as(op.Cast(self, to=FLOAT.dtype), self, type(self.dtype)(FLOAT.dtype))
-        found = op.Clip(op.Round(form(floats, *given, **named)), 0.0, 255.0)
+        found = op.Clip(op.Round(form(in_type(self, FLOAT.dtype), *given, **named)), 0.0, 255.0)
         return op.Cast(found, to=self.dtype)
 
     return interpolated
@@ -234,7 +220,7 @@ def translation_table() -> dict[Any, Any]:
     found: dict[Any, Any] = {
         **arithmetic_table(),
         **reduction_table(),
-        aten._int_mm.default: multiply_integers,
+        **quantised_table(),
         aten.diagonal.default: diagonal,
         aten.diagonal_copy.default: diagonal,
         aten.atleast_1d.Sequence: of_each(core.aten_atleast_1d),

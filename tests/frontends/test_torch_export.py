@@ -18,6 +18,8 @@ from eqsat.ir.interpret import run
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
+pytest.importorskip("torch.ao.quantization.fx._decomposed")  # registers operators
+
 from eqsat.backends.torch_tensors import to_array, to_tensor  # noqa: E402
 
 F = torch.nn.functional
@@ -112,6 +114,20 @@ LARGE = torch.tensor([2**40 + 1, -7, 2**60 + 5])
 PLACES = torch.tensor([[0, 1, 1], [1, 1, 2]])
 
 
+def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) -> Any:
+    """What quantised graphs of torch hold: a round trip to integers, by a scale of its own or, without one, of the values."""
+    own = torch.ops.quantized_decomposed
+
+    def function(x: Any) -> Any:
+        if scale is not None:
+            integers = own.quantize_per_tensor(x, scale, 3, least, most, dtype)
+            return own.dequantize_per_tensor(integers, scale, 3, least, most, dtype)
+        given = (*own.choose_qparams.tensor(x, least, most, 2**-12, dtype), least, most, dtype)
+        return own.dequantize_per_tensor.tensor(own.quantize_per_tensor.tensor(x, *given), *given)
+
+    return function
+
+
 @pytest.mark.parametrize(
     ("function", "inputs"),
     [
@@ -178,6 +194,19 @@ PLACES = torch.tensor([[0, 1, 1], [1, 1, 2]])
             lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
             [torch.arange(3, dtype=torch.uint8).reshape(1, 1, 1, 3)],
         ),
+        (lambda x: x / (x + 1e-8), [torch.zeros(3)]),
+        (lambda x: x * 1.000009, [torch.ones(3)]),
+        (lambda x: x // 0.1, [torch.arange(0, 10, 0.5)]),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), [SIGNED[:, None], torch.tensor([0.0, 0.3, -7.0])]),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), [LARGE.int(), torch.tensor([3, 2, -3]).int()]),
+        (lambda x: x // 0.5, [torch.arange(3)]),
+        (lambda x: torch.rsub(x, 1.5, alpha=2), [torch.arange(3)]),
+        (torch.pow, [torch.arange(3), torch.tensor([0.5, 0.5, -1.5])]),
+        (_quantised(0, 127, torch.uint8, 0.25), [torch.linspace(-50, 50, 9)]),
+        (_quantised(-8, 7, torch.int8, 0.25), [torch.linspace(-50, 50, 9)]),
+        (_quantised(0, 255, torch.uint8), [torch.linspace(-3, 5, 9)]),
+        (_quantised(-127, 127, torch.int8), [torch.linspace(1, 5, 9).reshape(3, 3)]),
+        (_quantised(0, 255, torch.uint8), [torch.linspace(-3, 5, 9) * 1e-3]),
         (lambda x: x @ x.T - x[:, :2] ** 2, [BYTES]),
         (lambda x: x.cumsum(1, dtype=torch.uint8) + x.relu() - x.clamp(5, 190), [BYTES]),
         (lambda x: x + x.flip(1), [BYTES > 100]),
@@ -203,6 +232,15 @@ PLACES = torch.tensor([[0, 1, 1], [1, 1, 2]])
             "scattered-half",
             "put-half",
             "interpolated-bytes",
+            *(
+                "beside-zero",
+                "almost-one",
+                "quotient-down-of-floats",
+                "quotient-down-of-signs",
+                "quotient-down-of-ints",
+            ),
+            *("quotient-of-integers", "difference", "power"),
+            *("seven-bits", "four-bits", "bits-of-values", "bits-of-signed-values", "bits-of-small-values"),
             "products-of-bytes",
             "sums-of-bytes",
             "or",
