@@ -93,6 +93,14 @@ def _build(
     return b.finish({f"o{i}": v for i, v in enumerate(outputs)})
 
 
+def largest_within(definition: Operator, app: Application) -> int:
+    """Bytes of the largest value that an operator has while it works, as far as it is built from others; 0 otherwise."""
+    if definition.expand is None:
+        return 0
+    graph = expanded(_build(definition.expand, app.attributes, app.types, app.values))
+    return max((graph.type_of(v).bytes or 0 for node in graph.nodes for v in node.outputs if v), default=0)
+
+
 def built_of(
     definition: Operator,
     attributes: Attributes,
