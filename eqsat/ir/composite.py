@@ -39,6 +39,8 @@ def define_composite(key: str, expand: Expand, kind: Kind, **facts: Any) -> Oper
 
     def infer_parts(app: Application) -> tuple[Type, ...]:
         graph = _build(expand, app.attributes, app.types, app.values)
+        if app.outputs > len(graph.outputs):
+            raise app.fail(f"output {app.outputs - 1} is not covered by the definition")
         return tuple(graph.type_of(v) for v in graph.outputs)
 
     def evaluate_parts(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -94,9 +96,8 @@ def _build(
 
 
 def largest_within(definition: Operator, app: Application) -> int:
-    """Bytes of the largest value that an operator has while it works, as far as it is built from others; 0 otherwise."""
-    if definition.expand is None:
-        return 0
+    """Bytes of the largest value that an operator that is built from others has while it works."""
+    assert definition.expand is not None
     graph = expanded(_build(definition.expand, app.attributes, app.types, app.values))
     return max((graph.type_of(v).bytes or 0 for node in graph.nodes for v in node.outputs if v), default=0)
 

@@ -82,8 +82,9 @@ def _inside(key: str, attributes: Attributes, operands: tuple[Type | None, ...])
         return 0
     app = Application(key, attributes, operands, outputs=_WITH_SCORES)
     try:
-        made = definition.infer(app)
-        return max(largest_within(definition, app), *(found.bytes or 0 for found in made[_WITH_SCORES - 1 :]), 0)
+        if definition.expand is not None:
+            return largest_within(definition, app)
+        return max(found.bytes or 0 for found in definition.infer(app)[_WITH_SCORES - 1 :])
     except EqsatError:  # of lists that it needs the elements of
         return _guessed(operands)
 
