@@ -39,6 +39,8 @@ def define_composite(key: str, expand: Expand, kind: Kind, **facts: Any) -> Oper
 
     def infer_parts(app: Application) -> tuple[Type, ...]:
         graph = _build(expand, app.attributes, app.types, app.values)
+        if app.outputs > len(graph.outputs):
+            raise app.fail(f"output {app.outputs - 1} is not covered by the definition")
         return tuple(graph.type_of(v) for v in graph.outputs)
 
     def evaluate_parts(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -91,6 +93,13 @@ def _build(
     if not is_sequence(outputs):
         raise ModelError(f"what builds it returned {outputs!r}; expected a list of values")
     return b.finish({f"o{i}": v for i, v in enumerate(outputs)})
+
+
+def largest_within(definition: Operator, app: Application) -> int:
+    """Bytes of the largest value that an operator that is built from others has while it works."""
+    assert definition.expand is not None
+    graph = expanded(_build(definition.expand, app.attributes, app.types, app.values))
+    return max((graph.type_of(v).bytes or 0 for node in graph.nodes for v in node.outputs if v), default=0)
 
 
 def built_of(

@@ -200,19 +200,22 @@ def _inference(schema: defs.OpSchema) -> InferRule:
 
 
 def _with_symbols(infer: InferRule, extents_of: Callable[[Application], Sequence[Dim | None]]) -> InferRule:
-    """A shape rule that says numbers, or nothing of the shape, with what another one says of symbols."""
+    """A shape rule that says numbers, or nothing of the shape, with what another one says of symbols in each output."""
 
     def with_symbols(app: Application) -> tuple[Type, ...]:
-        first, *others = infer(app)
         extents = extents_of(app)
-        if not isinstance(first, TensorType) or not extents:
-            return (first, *others)
-        stated = first.shape or extents
-        shape = tuple(d if isinstance(d, int) or e is None else e for d, e in zip(stated, extents, strict=True))
-        known = tuple(d for d in shape if d is not None)
-        return (first if len(known) < len(shape) else TensorType(first.dtype, known), *others)
+        return tuple(_completed(made, extents) for made in infer(app)) if extents else infer(app)
 
     return with_symbols
+
+
+def _completed(made: Type, extents: Sequence[Dim | None]) -> Type:
+    if not isinstance(made, TensorType):
+        return made
+    stated = made.shape or extents
+    shape = tuple(d if isinstance(d, int) or e is None else e for d, e in zip(stated, extents, strict=True))
+    known = tuple(d for d in shape if d is not None)
+    return made if len(known) < len(shape) else TensorType(made.dtype, known)
 
 
 def _is_partial(type: Type | None) -> bool:

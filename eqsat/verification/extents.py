@@ -5,13 +5,15 @@ Nothing runs. The operators' own shape rules say it, with the small tensors work
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from eqsat.errors import EqsatError, ShapeError
-from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Application, definition_of, traits_of
+from eqsat.ir.composite import largest_within
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.operator import Application, definition_of, operator, traits_of
 from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, is_sequence, meet
@@ -25,6 +27,12 @@ _SMALL = 1024
 
 UNKNOWN_BYTES = 1 << 20
 """What a value counts whose size is not known even when the inputs' are."""
+
+
+_HEAD = 64
+
+_WITH_SCORES = 4
+"""The outputs that Attention may have, of which the last one is its scores."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,8 @@ class Sized:
         return _type(self.graph, self.types, value)
 
     def peak_bytes(self) -> int:
-        """Most bytes of values alive at once when the nodes run in their order, constants aside."""
-        graph = self.graph
+        """Most bytes of values alive at once when the nodes run in their order, constants aside, with what attention needs."""
+        graph, inside = self.graph, cache(_inside)
         last = {value: i for i, node in enumerate(graph.nodes) for value in node.inputs}
         last.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
         alive = sum(map(self.bytes_of, graph.inputs))
@@ -58,10 +66,33 @@ class Sized:
         for i, node in enumerate(graph.nodes):
             made = [v for v in node.outputs if v]
             alive += sum(map(self.bytes_of, made))
-            peak = max(peak, alive)
+            operands = tuple(self.type_of(v) if v else None for v in node.inputs)
+            peak = max(
+                peak, alive + (_guessed(operands) if node.opaque else inside(node.key, node.attributes, operands))
+            )
             gone = {v for v in (*node.inputs, *made) if v and v not in graph.constants and last.get(v, i) == i}
             alive -= sum(map(self.bytes_of, gone))
         return peak
+
+
+def _inside(key: str, attributes: Attributes, operands: tuple[Type | None, ...]) -> int:
+    """Bytes of the scores that an operator of attention computes, which are no value of the graph; 0 for any other."""
+    definition = operator(key)
+    if definition is None or definition.traits.structure != "attention":
+        return 0
+    app = Application(key, attributes, operands, outputs=_WITH_SCORES)
+    try:
+        if definition.expand is not None:
+            return largest_within(definition, app)
+        return max(found.bytes or 0 for found in definition.infer(app)[_WITH_SCORES - 1 :])
+    except EqsatError:  # of lists that it needs the elements of
+        return _guessed(operands)
+
+
+def _guessed(operands: Sequence[Type | None]) -> int:
+    """What an operator may take of which nothing is known: as much as attention over rows of an operand, in heads of 64."""
+    shaped = [t for t in operands if isinstance(t, TensorType) and t.bytes is not None and (t.rank or 0) > 2]
+    return max((t.bytes * int(t.shape[-2]) // _HEAD for t in shaped if t.bytes and t.shape), default=0)
 
 
 def sized(graph: Graph, shapes: Mapping[str, Sequence[int]], stop: int | None = None) -> Sized:

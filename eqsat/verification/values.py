@@ -43,9 +43,9 @@ def is_deterministic(node: Node) -> bool:
     return definition is None or definition.deterministic
 
 
-def data_dependent(graph: Graph) -> frozenset[str]:
-    """Values that depend on the elements of an input, not only on constants and shapes."""
-    found = set(graph.inputs)
+def data_dependent(graph: Graph, inputs: Iterable[str] | None = None) -> frozenset[str]:
+    """Values that depend on the elements of an input, or of one of these ``inputs``, not only on constants and shapes."""
+    found = set(graph.inputs if inputs is None else inputs)
     for node in graph.nodes:
         if node.key not in ("Shape", "Size") and not found.isdisjoint(node.inputs):
             found.update(v for v in node.outputs if v)
@@ -108,9 +108,12 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     """Float values that depend on the inputs and that their node rounds, with the float inputs, in topological order:
     where a rewrite of class ``rounding`` may come out an ulp away. Of those that are computed from constants alone the ones that
     come out otherwise when they are folded, in another implementation, or in more digits than half precision has, but for what
-    extents and indices are cut off from."""
+    extents and indices are cut off from. Nor are those disturbed that extents are made of and integers alone determine, as half
+    of another one, rounded up: a part of a graph may begin behind the Shape.
+    """
     live = data_dependent(graph)
-    counted = _counted_constants(graph, live)
+    counted = _counted(graph, live, indices=True)
+    extents = _counted(graph, data_dependent(graph, (v for v in graph.inputs if not _is_discrete(graph, v))))
     captured = {v for node in graph.nodes for body in node.attributes.bodies for v in body.captures}
     sites = [v for v in graph.inputs if v not in whole and v not in captured and _is_float(graph, v)]
     for node in graph.nodes:
@@ -119,7 +122,9 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
         known = counted.isdisjoint(node.outputs)
         folded = {v for v in node.outputs if known and (folds_inexactly(node) or is_half(graph, v))}
         sites += [
-            v for v in node.outputs if v and (v in live or v in folded) and v not in whole and _is_float(graph, v)
+            v
+            for v in node.outputs
+            if v and ((v in live and v not in extents) or v in folded) and v not in whole and _is_float(graph, v)
         ]
     return tuple(sites)
 
@@ -128,14 +133,14 @@ def is_half(graph: Graph, value: str) -> bool:
     return graph.type_of(value).dtype in HALVES
 
 
-def _counted_constants(graph: Graph, live: Set[str]) -> frozenset[str]:
-    """Values computed from constants alone that extents, bounds and indices are made of: 16 ** 0.5 of 16 patches."""
+def _counted(graph: Graph, moved: Set[str], *, indices: bool = False) -> frozenset[str]:
+    """Values not among those ``moved`` that extents and bounds are made of, or ``indices``, too: 16 ** 0.5 of 16 patches."""
     found: set[str] = set()
     for node in reversed(graph.nodes):
         traits = traits_of(node.key)
-        counts = {*traits.counts, *traits.indices}
+        counts = {*traits.counts, *(traits.indices if indices else ())}
         leads_on = node.key not in ("Shape", "Size") and not found.isdisjoint(node.outputs)
-        found.update(v for i, v in enumerate(node.inputs) if v not in live and (leads_on or i in counts))
+        found.update(v for i, v in enumerate(node.inputs) if v not in moved and (leads_on or i in counts))
     return frozenset(found)
 
 

@@ -16,6 +16,7 @@ from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_narrow
 from eqsat.cli import app
+from eqsat.errors import ShapeError
 from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
@@ -170,6 +171,18 @@ def test_a_use_that_the_definition_does_not_cover_stays_opaque(tmp_path: Path) -
     model.graph.node[0].attribute.add(name="unidirectional", i=1, type=2)
     node = load_onnx(model).nodes[0]
     assert "not covered" in node.opaque
+
+
+def test_an_output_that_the_definition_does_not_cover_keeps_a_node_opaque() -> None:
+    """The scores that MultiHeadAttention may hand out."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 8))
+    model = to_model(b.finish({"y": b.op("MultiHeadAttention", x, x, x, domain=DOMAIN, num_heads=2)}))
+    model.graph.node[0].output.extend(["keys", "values", "scores"])
+    model.graph.output.add(name="scores")
+    assert "output 3 is not covered" in load_onnx(model).nodes[0].opaque
+    with pytest.raises(ShapeError, match="output 3 is not covered"):
+        b.op("MultiHeadAttention", x, x, x, outputs=4, domain=DOMAIN, num_heads=2)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

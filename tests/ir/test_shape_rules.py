@@ -14,6 +14,7 @@ from eqsat.ir.extent_arrays import Extent, Undecided, as_array, dims_of
 from eqsat.ir.extents import evaluate
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, operator
+from eqsat.ir.operators.windows import Window
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, TensorType, Type, tensor_type
 
@@ -111,7 +112,8 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Resize", ("n", 3, "h", 8), None, None, tensor_type("int64", ("k",))), "undefined"),
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 2), "float32[2*n, 6, 2*h, 16]"),
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES / 2), "float32[floordiv(n, 2), 1, floordiv(h, 2), 4]"),
-    (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 1.5), "float32[?, 4, ?, 12]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 1.5), "float32[floordiv(n, 2) + n, 4, floordiv(h, 2) + h, 12]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, SCALES * np.float32(0.7)), "float32[?, 2, ?, 5]"),
     (_apply("STFT", ("b", "n"), STEP, (400,)), "float32[b, floordiv(n + 80, 160) - 2, 201, 2]"),
     (_apply("STFT", ("b", "160*n", 1), STEP, None, FRAME, onesided=0), "float32[b, n - 2, 400, 2]"),
     (_apply("STFT", ("b", 16000), STEP, (400,), FRAME), "float32[b, 98, 201, 2]"),
@@ -156,6 +158,14 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("ConvTranspose", (1, 3, "h"), (3, 2, 3), auto_pad="VALID", strides=(2,)), "float32[1, 2, 2*h + 1]"),
     (_apply("ConvTranspose", ("n", 3, 4), (3, 2, 2), strides=(2,)), "float32[n, 2, 8]"),
     (_apply("MaxPool", ("n", "c", 7), kernel_shape=(2,), strides=(2,), ceil_mode=1), "float32[n, c, 4]"),
+    (
+        _apply("AveragePool", ("n", "c", "h"), kernel_shape=(2,), strides=(2,), ceil_mode=1),
+        "float32[n, c, floordiv(h + 1, 2)]",
+    ),
+    (
+        _apply("MaxPool", ("n", "c", "h"), kernel_shape=(2,), strides=(3,), ceil_mode=1),
+        "float32[n, c, min(floordiv(h + 2, 3), floordiv(h, 3) + 1)]",
+    ),
     (_apply("GlobalAveragePool", ("n", "c", "h", "w")), "float32[n, c, 1, 1]"),
     (_apply("ReduceMean", ("b", "s", 768), [-1]), "float32[b, s, 1]"),
     (_apply("ReduceMean", ("b", "s", 768), [-1], keepdims=0), "float32[b, s]"),
@@ -182,6 +192,8 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Trilu", ("n", 4)), "float32[n, 4]"),
     (_apply("NonZero", ("n", 4)), "int64[2, ?]"),
     (_apply("TopK", ("n", 9), [4], outputs=2), "float32[n, 4], int64[n, 4]"),
+    (_apply("TopK", (9, "n"), [4], outputs=2), "float32[9, 4], int64[9, 4]"),
+    (_apply("TopK", ("n", 9), ["k"], outputs=2, axis=0), "float32[k, 9], int64[k, 9]"),
     (_apply("SequenceConstruct", ("n", 4)), "opaque"),
 ]
 
@@ -375,3 +387,13 @@ def test_work_of_contractions() -> None:
         definition = operator(app.op)
         assert definition is not None
         assert definition.flops(app, definition.infer(app)) == expected, app.op
+
+
+@pytest.mark.parametrize("pads", [(0, 0), (1, 1), (0, 1), (2, 0)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [1, 2, 3])
+def test_windows_that_are_rounded_up_are_as_many_with_symbols(kernel: int, stride: int, pads: tuple[int, int]) -> None:
+    window = Window((kernel,), (stride,), (1,), pads, "NOTSET", ceil=True)
+    found = window.output(_apply("MaxPool"), 0, "h")
+    extents = [h for h in range(1, 20) if window.windows(0, h) > 0]
+    assert [evaluate(found, {"h": h}.__getitem__) for h in extents] == [window.windows(0, h) for h in extents]

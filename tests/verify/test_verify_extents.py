@@ -224,6 +224,28 @@ def test_memory_bounds_the_extents(rank: int) -> None:
     assert all(2 * 4 * s["N"] ** rank <= TRIAL_BYTES for s in sizes)
 
 
+_SPELLED: list[tuple[str, dict[str, Any]]] = [
+    ("Attention", {"domain": "", "q_num_heads": 4, "kv_num_heads": 4}),
+    ("MultiHeadAttention", {"domain": "com.microsoft", "num_heads": 4}),
+]
+
+
+@pytest.mark.parametrize(("op", "attributes"), _SPELLED)
+def test_scores_of_attention_count_though_they_are_no_value_of_the_graph(op: str, attributes: dict[str, Any]) -> None:
+    """A million tokens would fit, were it not for them; the system ends processes that take as much."""
+    b = GraphBuilder()
+    rows = b.input("rows", "float32", ("batch", "seq", 32))
+    sizes = list(Sizes(b.finish({"y": b.op(op, rows, rows, rows, **attributes)})).candidates())
+    assert all(s["batch"] * 4 * s["seq"] ** 2 * 4 <= TRIAL_BYTES for s in sizes)
+
+
+def test_an_operator_that_is_not_known_may_need_as_much_as_attention() -> None:
+    b = GraphBuilder()
+    rows = b.input("rows", "float32", ("batch", "seq", 64))
+    (y,) = b.opaque("Attend", rows, types=[b.type_of(rows)], domain="my.own", reason="domain my.own")
+    assert all(s["batch"] * s["seq"] ** 2 * 4 <= TRIAL_BYTES for s in Sizes(b.finish({"y": y})).candidates())
+
+
 def test_a_square_of_five_axes_takes_the_extent_its_weight_has() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", ("N",) * 5)

@@ -217,6 +217,17 @@ def test_what_extents_are_cut_off_from_is_not_disturbed() -> None:
     assert rounded_floats(graph, whole_numbers(graph)) == (x, "y")
 
 
+def test_extents_that_a_part_of_a_graph_is_given_are_not_disturbed_where_half_of_them_is_rounded_up() -> None:
+    """Half of 14 is 7; of one ulp more it would be 8, and the shape another, of which a run with noise says nothing."""
+    b = GraphBuilder()
+    x, rows = b.input("x", "float32", ("n",)), b.input("rows", "int64", (1,))
+    half = b.op("Ceil", b.op("Div", b.op("Cast", rows, to=1), b.constant([2.0], "float32")))
+    shape = b.op("Concat", b.op("Cast", half, to=7), b.constant([-1], "int64"), axis=0)
+    scale = b.op("Sqrt", b.op("Cast", rows, to=1))
+    graph = b.finish({"y": b.op("Mul", b.op("Reshape", x, shape), scale)})
+    assert rounded_floats(graph, whole_numbers(graph)) == ("x", scale, "y")
+
+
 def test_a_table_that_is_folded_may_be_off_by_its_roundings_where_it_is_looked_up() -> None:
     """Positions as sines, handed out: nothing else is rounded on the way."""
     b = GraphBuilder()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import ModelError
 from eqsat.frontends.onnx.bodies import body_as_model
+from eqsat.frontends.onnx.counts import Counts, Least, least_extents
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.functions import inline_functions
 from eqsat.frontends.onnx.nodes import RawNode, in_order, live, raw_nodes
@@ -107,7 +108,7 @@ def _graph_of(
     reader = _read(
         nodes,
         told,
-        lambda known_types: Reader(
+        lambda known_types, counts: Reader(
             opset,
             types,
             known_types,
@@ -116,6 +117,7 @@ def _graph_of(
             files,
             set(names),
             lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
+            counts,
         ),
     )
     envelope = _envelope(model, opset, dims, defaults, reader, files)
@@ -132,17 +134,27 @@ def _graph_of(
     return graph.pruned()  # of sequences that tensors have taken the place of
 
 
-def _read(nodes: Sequence[RawNode], told: dict[str, Type], made: Callable[[dict[str, Type]], Reader]) -> Reader:
+def _read(nodes: Sequence[RawNode], told: dict[str, Type], made: Callable[[dict[str, Type], Counts], Reader]) -> Reader:
     """A reader, made with as many of the types that the file tells as contradict nothing, after all ``nodes``."""
     for known in (told, _of_opaque(nodes, told), _of_opaque(nodes, told, defined=False), dict[str, Type]()):
-        reader = made(known)
         try:
-            for node in nodes:
-                reader.read(node)
+            return _read_counting(nodes, lambda counts, known=known: made(known, counts))
         except StaleTypes:
             continue
-        return reader
     raise ModelError("the types of values that the file tells contradict one another")
+
+
+def _read_counting(nodes: Sequence[RawNode], made: Callable[[Counts], Reader]) -> Reader:
+    """A reader after all ``nodes``, which it reads again as long as these say more of the least extents, and that matters."""
+    least: Least = {}
+    while True:
+        reader = made(Counts(least))
+        for node in nodes:
+            reader.read(node)
+        found = least_extents(reader.nodes, reader.types) if reader.counts.undecided else least
+        if found == least:
+            return reader
+        least = found
 
 
 def _devices(proto: Any, reader: Reader) -> dict[str, str]:

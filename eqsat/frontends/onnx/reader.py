@@ -11,6 +11,7 @@ import numpy as np
 from eqsat.errors import EqsatError, ShapeError
 from eqsat.frontends.onnx.bodies import ReadGraph, read_body
 from eqsat.frontends.onnx.branches import taken_branch
+from eqsat.frontends.onnx.counts import Counts
 from eqsat.frontends.onnx.nodes import (
     RawNode,
     about_node,
@@ -55,6 +56,7 @@ class Reader:
         files: ExternalFiles,
         names: set[str],
         read_graph: ReadGraph,
+        counts: Counts,
     ) -> None:
         self.opset = opset
         self.types: dict[str, Type] = dict(types)
@@ -66,6 +68,7 @@ class Reader:
         self._files = files
         self._names = names
         self._read_graph = read_graph
+        self.counts = counts
         self._small: dict[str, np.ndarray | None] = {}
         self._lists: dict[str, np.ndarray] = {}
         self._sequences = Sequences(weakref.proxy(self))
@@ -153,7 +156,11 @@ class Reader:
         if isinstance(upgraded, Refusal):
             return upgraded.reason
         missing = next((n.op for n in upgraded if operator(n.op) is None), None)
-        return f"no definition of {missing}" if missing else upgraded
+        return (
+            f"no definition of {missing}"
+            if missing
+            else [part for n in upgraded for part in self.counts.read(n, self._lists, self)]
+        )
 
     def _body(self, raw: RawNode, proto: Any) -> Subgraph:
         captures = tuple(captures_of(proto))

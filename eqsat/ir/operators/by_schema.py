@@ -90,9 +90,15 @@ def _resized(app: Application) -> tuple[Dim | None, ...]:
     return tuple(found)
 
 
+_FINEST = 64
+"""The largest denominator of scales: products of extents with such are exact in single precision."""
+
+
 def _scaled(extent: Dim, scale: float) -> Dim | None:
-    if scale >= 1:
-        return multiply(extent, int(scale)) if scale.is_integer() else None
+    """The product with a fraction that floats hold, rounded down, or with one over a whole number."""
+    above, below = scale.as_integer_ratio()
+    if above > 0 and below <= _FINEST:
+        return floor_divide(multiply(extent, above), below)
     return floor_divide(extent, round(1 / scale)) if scale > 0 and (1 / scale).is_integer() else None
 
 
@@ -127,5 +133,18 @@ def _spectra(app: Application) -> tuple[Dim | None, ...]:
     return (signal[0], frames, length // 2 + 1 if app.attr("onesided", 1) else length, 2)
 
 
-EXTENTS: dict[str, Callable[[Application], tuple[Dim | None, ...]]] = {"Resize": _resized, "STFT": _spectra}
+def _largest(app: Application) -> tuple[Dim | None, ...]:
+    """As many elements as are asked for along one axis."""
+    shape, count = app.shape(0), app.dims(1)
+    if shape is None or count is None or len(count) != 1:
+        return ()
+    (axis,) = axes_of(app, (app.attr("axis", -1),), len(shape))
+    return (*shape[:axis], count[0], *shape[axis + 1 :])
+
+
+EXTENTS: dict[str, Callable[[Application], tuple[Dim | None, ...]]] = {
+    "Resize": _resized,
+    "STFT": _spectra,
+    "TopK": _largest,
+}
 """Extents of the result where the schema knows numbers only, or nothing; None: not known."""

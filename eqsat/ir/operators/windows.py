@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ir.extents import add, floor_divide
+from eqsat.ir.extents import add, floor_divide, minimum
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
@@ -78,9 +78,15 @@ class Window:
                     stride == 1 or self.dilations[axis] == 1
                 )  # ONNX Runtime pads pools as if nothing were dilated
                 return floor_divide(add(d, stride - 1), stride) if undisputed else fresh_symbol()
-            if self.ceil and (stride > 1 or end >= reach):
+            if not self.ceil:
+                return add(floor_divide(add(d, begin + end - reach), stride), 1)
+            if end > reach:
                 return fresh_symbol()
-            return add(floor_divide(add(d, begin + end - reach), stride), 1)
+            begun = floor_divide(
+                add(d, begin + stride - 1), stride
+            )  # windows that start in front of the end of the data
+            number = add(floor_divide(add(d, begin + end - reach + stride - 1), stride), 1)
+            return number if reach - end >= stride else minimum(number, begun)
         number = self.windows(axis, d)
         if number < 1:
             begin, end = self.border(axis, d)
