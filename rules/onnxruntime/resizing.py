@@ -30,13 +30,13 @@ Factors = tuple[float, ...]
 
 def factors(r: Ref, x: Ref, scales: Ref | None, sizes: Ref | None) -> Factors:
     """By what each axis of ``x`` is resized; nothing where that is not known."""
-    axes = [axis % x.rank for axis in r.attr("axes", range(x.rank))]
+    axes: list[int] = [axis % x.rank for axis in r.attr("axes", range(x.rank))]
     if sizes is not None:
         stretches = r.attr("keep_aspect_ratio_policy", "stretch") == "stretch" and 0 not in x.static_shape
         pairs = zip(sizes.value.tolist(), axes, strict=True) if stretches else ()
-        given = [size / x.static_shape[axis] for size, axis in pairs]
+        given = [float(size / x.static_shape[axis]) for size, axis in pairs]
     else:
-        given = [] if scales is None else scales.value.tolist()
+        given = [] if scales is None else [float(scale) for scale in scales.value]
     found = dict(zip(axes, given, strict=False))
     return tuple(found.get(axis, 1.0) for axis in range(x.rank)) if len(given) == len(axes) else ()
 
@@ -56,9 +56,9 @@ def way(r: Ref) -> tuple[str, str]:
 def repeats(r: Ref, by: Factors) -> bool:
     """Whether each element is repeated as often as the factors say.
 
-    Of ``n`` elements by a factor ``f`` element ``q f + t`` of the result lies at ``q + (t + 1/2) / f - 1/2`` by centres, less
-    than 1/2 from ``q``; at ``q + t / f`` by corners; at ``(q f + t) (n - 1) / (n f - 1)`` where corners are aligned: less than
-    1/2 from ``q`` for ``f = 2``.
+    By a factor ``f`` element ``q f + t`` of the result lies at ``q + (t + 1/2) / f - 1/2`` by centres, less
+    than 1/2 from ``q``; at ``q + t / f`` by corners. Where corners are aligned the last of many elements are
+    too near to 1/2 for single precision.
     """
     if (
         not by
@@ -70,7 +70,7 @@ def repeats(r: Ref, by: Factors) -> bool:
     places, rounding = way(r)
     if rounding.startswith("round"):
         down = places == "asymmetric" and rounding == "round_prefer_floor"
-        return places in CENTRES or ((places == "align_corners" or down) and max(by) <= 2)
+        return places in CENTRES or (down and max(by) <= 2)
     return (places, rounding) == PLAIN
 
 
