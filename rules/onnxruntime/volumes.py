@@ -150,8 +150,8 @@ equation = Equations(
     source="definition of the convolution; kernels of ONNX Runtime on blocks of channels, tried and timed",
 )
 VOLUMES = (
+    worthwhile("volumes: x.rank == 5"),  # asked of every convolution, first
     kernels("x", DType.FLOAT),
-    worthwhile("volumes: x.rank == 5"),
     worthwhile("known extents: 0 not in x.static_shape"),
 )
 equation(
