@@ -37,17 +37,12 @@ def from_rows(value: Term, axis: int, x: Ref) -> Term:
     return reshape(transpose(reshape(value, (before, behind, own)), (0, 2, 1)), x.static_shape)
 
 
-def viewed(value: Term, result: Ref) -> Term:
-    """What was found of each row, in the shape of ``result``."""
-    return reshape(value, result.static_shape)
-
-
 equation = Equations(
     __name__,
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="each row by itself",
-    functions=named(inner_axis, int64s),
+    functions=named(inner_axis, int64s, reshape),
 )
 APART = "elements along an axis before the last: min(extents({0}, x)) > 0 and extents({0}, x)[2] > 1"
 for op in ("Softmax", "LogSoftmax"):
@@ -60,7 +55,7 @@ for op in ("Softmax", "LogSoftmax"):
 for op in ("ArgMax", "ArgMin"):
     equation(
         f"take_{op.lower()}_along_the_last_axis",
-        f"{op}(x, axis=i, **n) == viewed({op}(rows(i, x), axis=-1, **n), root)",
+        f"{op}(x, axis=i, **n) == reshape({op}(rows(i, x), axis=-1, **n), root.static_shape)",
         kernels("x", DType.FLOAT),
         worthwhile(APART.format("i")),
         exactness=Exactness.EXACT,
@@ -79,7 +74,7 @@ def _reduced(d: Sampler) -> dict[str, Any]:
 def _one_of_each_line(op: str) -> None:
     equation(
         f"take_{op.lower()}_along_the_last_axis",
-        f"{op}(x, *a, **r) == viewed({op}(rows(inner_axis(r, a, x), x), int64s([-1])), root)",
+        f"{op}(x, *a, **r) == reshape({op}(rows(inner_axis(r, a, x), x), int64s([-1])), root.static_shape)",
         kernels("x", DType.FLOAT),
         constant("a"),
         "over one axis, not the last: inner_axis(r, a, x) < 0",

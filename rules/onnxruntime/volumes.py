@@ -9,7 +9,7 @@ taps are convolutions by themselves, whose results are added.
 from typing import Any
 
 from eqsat.conditions import constant, kernels, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType
@@ -51,11 +51,6 @@ def is_along_first(p: Ref, w: Ref) -> bool:
 def rows_of_planes(value: Ref) -> Term:
     """Volumes, or filters, as images of which each row is a plane."""
     return reshape(value, (*value.static_shape[:3], value.static_shape[3] * value.static_shape[4]))
-
-
-def from_rows_of_planes(value: Term, result: Ref) -> Term:
-    """An image whose rows are planes as volumes again."""
-    return reshape(value, result.static_shape)
 
 
 def seen_by_taps(x: Ref, w: Ref, p: Ref, result: Ref) -> list[Term]:
@@ -148,6 +143,7 @@ equation = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="definition of the convolution; kernels of ONNX Runtime on blocks of channels, tried and timed",
+    functions=named(reshape),
 )
 VOLUMES = (
     worthwhile("volumes: x.rank == 5"),  # asked of every convolution, first
@@ -157,7 +153,7 @@ VOLUMES = (
 equation(
     "convolve_rows_of_planes",
     """Conv(x, w, *b, **p)
-       == from_rows_of_planes(Conv(rows_of_planes(x), rows_of_planes(w), *b, **of_rows(p)), root)""",
+       == reshape(Conv(rows_of_planes(x), rows_of_planes(w), *b, **of_rows(p)), root.static_shape)""",
     *VOLUMES,
     "along the first axis only: is_along_first(p, w)",
     worthwhile("of several elements: w.shape[2] > 1"),
