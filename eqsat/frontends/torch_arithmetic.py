@@ -180,6 +180,13 @@ def power(x: Any, exponent: Any) -> Any:
     return op.Pow(x, exponent)
 
 
+def power_by_number(x: Any, exponent: float) -> Any:
+    """Torch exports the exponent in the type of the base, be it bytes, which ONNX Runtime has no kernel for (2.14)."""
+    if isinstance(exponent, int) and x.dtype.is_integer():
+        return op.Pow(x, op.Constant(value_int=exponent))
+    return core.aten_pow_tensor_scalar(x, exponent)
+
+
 def shifted(form: Any, direction: str) -> Callable[..., Any]:
     """A shift of bits, which torch exports as one of numbers with a sign (2.14)."""
 
@@ -220,6 +227,7 @@ def arithmetic_table() -> dict[Any, Any]:
         aten.floor_divide.Scalar: quotient_down,
         aten.rsub.Scalar: difference_from,
         aten.pow.Tensor_Tensor: power,
+        aten.pow.Tensor_Scalar: power_by_number,
         aten.remainder.Tensor: remainder,
         aten.remainder.Scalar: remainder,
         aten.bitwise_left_shift.Tensor: left,

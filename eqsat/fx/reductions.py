@@ -118,6 +118,15 @@ def _group_norm(site: Site) -> Any:
     return site.call(torch.group_norm, *site.operands[:1], groups, *site.operands[1:], site.attr("epsilon"))
 
 
+@writes("LRN")
+def _local_response_norm(site: Site) -> Any:
+    x, size = site.operands[0], site.attr("size")
+    around = [0, 0] * (site.rank() - 2) + [(size - 1) // 2, size // 2]
+    total = site.call(torch.Tensor.unfold, site.call(torch.nn.functional.pad, x * x, around), 1, size, 1)
+    weighed = site.call(torch.sum, total, -1) * (site.attr("alpha") / size)
+    return x / (weighed + site.attr("bias")) ** site.attr("beta")
+
+
 @writes("BatchNormalization")
 def _batch_norm(site: Site) -> Any:
     if site.attr("training_mode"):
