@@ -18,6 +18,7 @@ from eqsat.ir.operators.onnxruntime_products import (
     FUSED_CONV,
     LEAST_BLOCK,
     POOLS,
+    doubles,
     on_blocks,
     pools_blocks,
     resizes_blocks,
@@ -47,12 +48,11 @@ def _resized(case: Case, image: Operand) -> Case:
     shape, factors = _shape(image), case.operands[2]
     by = tuple(factors.value) if factors is not None and factors.value is not None else ()
     result = tuple(int(n * f) for n, f in zip(shape, by, strict=False))
-    mode = case.attributes.get("mode", "nearest")
     if not pools_blocks(shape) or not resizes_blocks(case.attributes, shape, result):
         return case
-    if mode == "nearest" and by[2:] == (2, 2):
+    if doubles(case.attributes, shape, result):
         return case
-    stated = {"mode": mode, "scales": tuple(map(int, by))}
+    stated = {"mode": case.attributes.get("mode", "nearest"), "scales": tuple(map(int, by))}
     stated["coordinate_transformation_mode"] = case.attributes.get("coordinate_transformation_mode", "half_pixel")
     return replace(case, key=f"{_DOMAIN}::Upsample", attributes=Attributes(stated), operands=(image,))
 

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.cost.model import Work
 from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.operators.movement import way_of
-from eqsat.ir.operators.onnxruntime_products import POOLS, on_blocks, pools_blocks, resizes_blocks
+from eqsat.ir.operators.onnxruntime_products import POOLS, doubles, on_blocks, pools_blocks, resizes_blocks
 from eqsat.ir.types import TensorType, Type
 
 Family = tuple[str, ...]
@@ -189,7 +189,7 @@ def _resized(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> 
     image, result = inputs[0] if inputs else (), outputs[0] if outputs else ()
     mode = attributes.get("mode", "nearest")
     if resizes_blocks(attributes, image, result):
-        return "doubled" if mode == "nearest" and result[2:] == tuple(2 * n for n in image[2:]) else f"{mode} blocks"
+        return "doubled" if doubles(attributes, image, result) else f"{mode} blocks"
     return f"{mode} {'image' if len(image) == 4 else 'volume'}"
 
 

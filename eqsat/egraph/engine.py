@@ -252,13 +252,9 @@ class Engine:
         found = self._handles.get(value)
         if found is None:
             found = self._handles[value] = self._int(self._egraph.lookup_function("id", [value]))
-        smaller = self._merges.get(found)
-        if smaller is None:
-            return found
-        while (still := self._merges.get(smaller)) is not None:
-            smaller = still
-        self._handles[value] = smaller
-        return smaller
+        while (smaller := self._merges.get(found)) is not None:
+            found = self._handles[value] = smaller
+        return found
 
     def _command(self, *texts: str) -> None:
         """Runs commands, each parsed and run alone: every term of a parsed command holds a copy of the whole text it was in."""

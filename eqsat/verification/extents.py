@@ -67,9 +67,8 @@ class Sized:
             made = [v for v in node.outputs if v]
             alive += sum(map(self.bytes_of, made))
             operands = tuple(self.type_of(v) if v else None for v in node.inputs)
-            peak = max(
-                peak, alive + (_guessed(operands) if node.opaque else inside(node.key, node.attributes, operands))
-            )
+            within = _guessed(operands) if node.opaque else inside(node.key, node.attributes, operands)
+            peak = max(peak, alive + within)
             gone = {v for v in (*node.inputs, *made) if v and v not in graph.constants and last.get(v, i) == i}
             alive -= sum(map(self.bytes_of, gone))
         return peak
@@ -91,7 +90,7 @@ def _inside(key: str, attributes: Attributes, operands: tuple[Type | None, ...])
 
 def _guessed(operands: Sequence[Type | None]) -> int:
     """What an operator may take of which nothing is known: as much as attention over rows of an operand, in heads of 64."""
-    shaped = [t for t in operands if isinstance(t, TensorType) and t.bytes is not None and (t.rank or 0) > 2]
+    shaped = (t for t in operands if isinstance(t, TensorType) and (t.rank or 0) > 2)
     return max((t.bytes * int(t.shape[-2]) // _HEAD for t in shaped if t.bytes and t.shape), default=0)
 
 

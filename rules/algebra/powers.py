@@ -3,6 +3,7 @@
 A root is asked for a base that is not negative: the power of minus infinity by 1/2 is infinite, its root NaN.
 """
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,7 @@ def power(base: Term, exponent: float) -> Term:
     if quarters:
         root = apply("Sqrt", base)
         found += [root] * (quarters > 1) + [apply("Sqrt", root)] * (quarters % 2)
-    result = found[0]
-    for factor in found[1:]:
-        result = mul(result, factor)
+    result = reduce(mul, found)
     return apply("Reciprocal", result) if exponent < 0 else result
 
 

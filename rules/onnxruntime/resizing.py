@@ -205,8 +205,8 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 
 def interpolated(r: Ref, x: Ref, by: Factors, result: Ref) -> Term:
     """``x`` resized axis by axis by products, first along the axis that shrinks most, or grows least."""
-    shape, wanted, value = list(x.static_shape), result.static_shape, x
-    term: Term = value
+    shape, wanted = list(x.static_shape), result.static_shape
+    term: Term = x
     for axis in sorted((a for a, f in enumerate(by) if f != 1), key=lambda a: wanted[a] / shape[a]):
         matrix = weights(r, by[axis], shape[axis], wanted[axis]).astype(x.dtype.numpy)
         before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])

@@ -62,7 +62,7 @@ equation = Equations(
     exactness=Exactness.ROUNDING,
     source="definition of the sum",
     sample=_images,
-    functions=named(axes_of, full, reshaped, without),
+    functions=named(axes_of, full, limit, reshaped, without),
 )
 for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]")):
     equation(
@@ -84,12 +84,8 @@ def _exponents(d: Sampler) -> dict[str, Any]:
     return {"x": x, "a": fixed(axes, "int64"), "r": {"keepdims": d.integer(0, 1)}}
 
 
-def lowest(x: Ref) -> float:
-    """The lowest number of the element type; where all exponents are minus infinity the sum is 0 beside it."""
-    return -limit(x)
-
-
-LARGEST = "Max(ReduceMax(x, a, keepdims=1), number(lowest(x), x.dtype))"
+# Beside the lowest number the sum is 0 where all exponents are minus infinity.
+LARGEST = "Max(ReduceMax(x, a, keepdims=1), number(-limit(x), x.dtype))"
 equation(
     "take_steps_of_logarithm_of_sum_of_exponentials",
     f"ReduceLogSumExp(x, a, **r) == Log(ReduceSum(Exp(x - {LARGEST}), a, **r)) + without({LARGEST}, axes_of(r, a, x), r)",

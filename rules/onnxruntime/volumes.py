@@ -17,7 +17,7 @@ from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.terms import int64s, reshape, total, transpose
 from eqsat.samples import Sampler
 
-_TAPS = {"kernel_shape": (1, 1, 1), "strides": (1, 1, 1), "dilations": (1, 1, 1), "pads": (0,) * 6}
+_TAPS = {"strides": (1, 1, 1), "dilations": (1, 1, 1), "pads": (0,) * 6}
 
 
 def steps(p: Ref, name: str) -> tuple[int, ...]:
@@ -27,17 +27,17 @@ def steps(p: Ref, name: str) -> tuple[int, ...]:
 
 def of_planes(p: Ref) -> Attributes:
     """The attributes of a convolution for images, the planes of its volumes."""
-    stated = {name: steps(p, name) for name in ("strides", "dilations", "pads")}
+    strides, dilations, pads = (steps(p, name) for name in _TAPS)
     return p.attributes.updated(
-        kernel_shape=None, **{name: v[1:3] + v[4:] if name == "pads" else v[1:] for name, v in stated.items()}
+        kernel_shape=None, strides=strides[1:], dilations=dilations[1:], pads=pads[1:3] + pads[4:]
     )
 
 
 def of_rows(p: Ref) -> Attributes:
     """Those for images whose rows are planes."""
-    stated = {name: steps(p, name) for name in ("strides", "dilations", "pads")}
+    strides, dilations, pads = (steps(p, name) for name in _TAPS)
     return p.attributes.updated(
-        kernel_shape=None, **{name: (v[0], 0, v[3], 0) if name == "pads" else (v[0], 1) for name, v in stated.items()}
+        kernel_shape=None, strides=(strides[0], 1), dilations=(dilations[0], 1), pads=(pads[0], 0, pads[3], 0)
     )
 
 
@@ -56,7 +56,7 @@ def rows_of_planes(value: Ref) -> Term:
 def seen_by_taps(x: Ref, w: Ref, p: Ref, result: Ref) -> list[Term]:
     """For each tap along the first axis the planes that it meets, as many as the result has."""
     taps, kept = w.static_shape[2], result.static_shape[2]
-    (stride, *_), (dilation, *_), pads = steps(p, "strides"), steps(p, "dilations"), steps(p, "pads")
+    (stride, *_), (dilation, *_), pads = (steps(p, name) for name in _TAPS)
     seen: Term = x
     if pads[0] or pads[3]:
         seen = apply("Pad", x, int64s((0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)))
@@ -66,25 +66,25 @@ def seen_by_taps(x: Ref, w: Ref, p: Ref, result: Ref) -> list[Term]:
     return [apply("Slice", seen, *map(int64s, ([first], [end], [2], [stride]))) for first, end in ends]
 
 
+def in_batch(seen: Term, x: Ref, taps: int, result: Ref) -> Term:
+    """Planes of ``x`` that are seen by so many taps, for each plane of the result, as a batch of images."""
+    images, channels, _, *plane = x.static_shape
+    return reshape(transpose(seen, (0, 2, 1, 3, 4)), (images * result.static_shape[2], taps * channels, *plane))
+
+
 def planes(x: Ref, w: Ref, p: Ref, result: Ref) -> Term:
     """A batch of images: for each plane of the result those that its filters see, their channels side by side."""
-    taps, kept = w.static_shape[2], result.static_shape[2]
-    images, channels, _, *plane = x.static_shape
     parts = seen_by_taps(x, w, p, result)
-    seen = apply("Concat", *parts, axis=1) if taps > 1 else parts[0]
-    return reshape(transpose(seen, (0, 2, 1, 3, 4)), (images * kept, taps * channels, *plane))
+    return in_batch(apply("Concat", *parts, axis=1) if len(parts) > 1 else parts[0], x, len(parts), result)
 
 
 def sum_of_taps(x: Ref, w: Ref, b: Ref | None, p: Ref, result: Ref) -> Term:
     """A convolution of planes for each tap along the first axis, added up."""
-    kept = result.static_shape[2]
-    images, channels, _, *plane = x.static_shape
     filters, own, _, *window = w.static_shape
     found: Term | None = None
     for tap, seen in enumerate(seen_by_taps(x, w, p, result)):
-        image = reshape(transpose(seen, (0, 2, 1, 3, 4)), (images * kept, channels, *plane))
         weights = reshape(apply("Slice", w, *map(int64s, ([tap], [tap + 1], [2]))), (filters, own, *window))
-        part = apply("Conv", image, weights, b if tap == 0 else None, **of_planes(p))
+        part = apply("Conv", in_batch(seen, x, 1, result), weights, b if tap == 0 else None, **of_planes(p))
         found = total(found, part)
     assert found is not None
     return from_planes(found, result)

@@ -156,11 +156,9 @@ class Reader:
         if isinstance(upgraded, Refusal):
             return upgraded.reason
         missing = next((n.op for n in upgraded if operator(n.op) is None), None)
-        return (
-            f"no definition of {missing}"
-            if missing
-            else [part for n in upgraded for part in self.counts.read(n, self._lists, self)]
-        )
+        if missing:
+            return f"no definition of {missing}"
+        return [part for n in upgraded for part in self.counts.read(n, self._lists, self)]
 
     def _body(self, raw: RawNode, proto: Any) -> Subgraph:
         captures = tuple(captures_of(proto))

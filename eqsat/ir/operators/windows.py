@@ -82,9 +82,8 @@ class Window:
                 return add(floor_divide(add(d, begin + end - reach), stride), 1)
             if end > reach:
                 return fresh_symbol()
-            begun = floor_divide(
-                add(d, begin + stride - 1), stride
-            )  # windows that start in front of the end of the data
+            # Windows that start in front of the end of the data.
+            begun = floor_divide(add(d, begin + stride - 1), stride)
             number = add(floor_divide(add(d, begin + end - reach + stride - 1), stride), 1)
             return number if reach - end >= stride else minimum(number, begun)
         number = self.windows(axis, d)
