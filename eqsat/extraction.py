@@ -61,8 +61,9 @@ class Saturated:
         opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
         ``domains``, or that the graph itself has, which ONNX Runtime has kernels for, as operators on numbers of 8 bits and less
         need in any case, and on bfloat16 where those of the graph have; of all those what the reader takes, and of
-        ``expanded``, which the target would spell out again, those that the graph itself has. The same answer for the same
-        question is the same function."""
+        ``expanded``, which the target would spell out again, those that the graph itself has. Where another provider than the
+        CPU's runs the program, the CPU need not have kernels for half precision. The same answer for the same question is the
+        same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
@@ -70,7 +71,7 @@ class Saturated:
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
         from eqsat.backends.onnx_form import may_hold, may_name
-        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, may_run, takes_narrow
+        from eqsat.backends.onnxruntime_kernels import CPU, DOMAIN, has_kernel, may_run, takes_narrow
 
         graph, domains = self.encoding.graph, self.domains
         reader = self.reader or find_consumer("onnxruntime")
@@ -95,9 +96,17 @@ class Saturated:
             if not domain:
                 found = takes_narrow(op, types) and (not _in_bfloat16(types) or not runs() or may_run(key, types))
                 return found and holds(op)
-            return (domain in domains or key in domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
+            run = types if reader.provider == CPU else [_single(t) for t in types]
+            return (domain in domains or key in domains or key in used) and (domain != DOMAIN or has_kernel(op, run))
 
         return writable
+
+
+def _single(type: Type | None) -> Type | None:
+    """Of half precision single precision, which the CPU computes in its place."""
+    if isinstance(type, TensorType) and type.dtype is DType.FLOAT16:
+        return replace(type, dtype=DType.FLOAT)
+    return type
 
 
 def _in_bfloat16(types: Sequence[Type | None]) -> bool:

@@ -62,7 +62,7 @@ class RuleScope:
     """What a target says about rules. Targets of equal scope share a saturated e-graph.
 
     ``domains``: domains beside the default one whose operators the program may use, or single operators of one.
-    ``unsupported``: operators that rules are to spell out.
+    ``unsupported``: operators that rules are to spell out, or may, for another processor would run them.
     """
 
     domains: frozenset[str]
@@ -78,7 +78,7 @@ def rule_scope(targets: Sequence[Target], form: str) -> RuleScope:
     runtimes = frozenset[str]().union(*(domains for _, domains in FORMS.values()))
     domains = frozenset[str]().union(*(t.domains for t in targets)) - (runtimes - FORMS[form][1])
     domains = domains.union(*(t.from_pairs for t in targets))
-    return RuleScope(domains, frozenset[str]().union(*(t.unsupported for t in targets)))
+    return RuleScope(domains, frozenset[str]().union(*(t.unsupported | t.left_to_cpu for t in targets)))
 
 
 def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, machine: Machine | None = None) -> Growth:

@@ -153,10 +153,18 @@ class Options:
         return self.restricted(as_target(self._asked_target))
 
     def restricted(self, target: Target) -> Target:
-        """``target`` without the operators that the consumer does not read, or that the file is too old for."""
+        """``target`` without the operators that the consumer does not read, or that the file is too old for, and with those that
+        its execution provider leaves to the CPU."""
         unread = self.reader.unsupported if self.reader is not None else frozenset[str]()
         newer = operators_after(self.opset) if self.opset is not None else frozenset[str]()
-        return replace(target, unsupported=target.unsupported | unread | newer) if unread or newer else target
+        left = self.reader.left_to_cpu if self.reader is not None else frozenset[str]()
+        if not (unread or newer or left):
+            return target
+        return replace(
+            target,
+            unsupported=target.unsupported | unread | newer,
+            left_to_cpu=target.left_to_cpu | left,
+        )
 
     @property
     def rules_left_out(self) -> tuple[str, ...]:

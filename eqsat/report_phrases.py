@@ -112,6 +112,16 @@ def of_needs(data: Mapping[str, Any]) -> str:
         parts.append(
             f"a processor with VNNI, if x86, for exact sums of {', '.join(data['vnni'])} (--for onnxruntime-avx2 for others)"
         )
+    if "cpu_kernels" in data:
+        first, *more = data["cpu_kernels"]
+        listed = f"{first} and {len(more)} more" if more else first
+        parts.append(f"the CPU: other execution providers leave {listed} to it (--for onnxruntime-cuda and the like)")
+    if "left_to_cpu" in data:
+        listed = ", ".join(f"{n} x {op}" for op, n in data["left_to_cpu"].items())
+        before = sum(data["left_to_cpu_before"].values())
+        parts.append(
+            f"the CPU beside its execution provider, with copies, for {listed} (the model: for {before} operators)"
+        )
     parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
     return "; ".join(parts)
 

@@ -1,7 +1,7 @@
 """Consumers: what reads the file that is written, and what it takes; `consumers/*.toml` say so, with sources.
 
 What a release does not say is as in the one before it. A release between two that are listed is taken for the earlier one. One
-that is ``like`` another has its releases, and computes more ``wrong``.
+that is ``like`` another has its releases, from the ``first`` on if it says so, and computes more ``wrong``.
 """
 
 import tomllib
@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from eqsat.backends.onnxruntime_kernels import CPU, left_to_cpu, runs_on
 from eqsat.errors import OptionError, choices, nearest
 from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope, envelope_of
 from eqsat.frontends.onnx.versions.steps import OLDEST, first_version
@@ -32,7 +33,8 @@ class Consumer:
     others into when it loads a file, and runs slower than these. ``lacks``: operator, or operator and number of the input, to
     the element types that it has no kernel for; ``wrong``: to those that it may compute wrong.
     ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
-    domain they are written for.
+    domain they are written for. ``provider``: the execution provider of ONNX Runtime whose kernels programs are made of
+    (`eqsat.backends.onnxruntime_kernels`); what it has none for it leaves to the CPU, with copies before and after.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Consumer:
     wrong: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     without_rules: tuple[str, ...] = ()
     with_rules: tuple[str, ...] = ()
+    provider: str = CPU
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -69,12 +72,22 @@ class Consumer:
             key not in self.avoids
             and self.reads_operator(key)
             and self.is_right(key, types)
+            and self.runs(key, types)
             and (self.bytes is None or _BYTES.isdisjoint(_names(types)) or key in self.bytes or _moves(key))
         )
 
     def has(self, key: str, types: Sequence[Type | None]) -> bool:
         """Whether it has an operator for inputs of these types, if it reads files of that opset."""
         return key not in self.refuses and not _lists(self.lacks, key, types)
+
+    def runs(self, key: str, types: Sequence[Type | None]) -> bool:
+        """Whether its execution provider runs an operator on inputs of these types, and does not leave it to the CPU."""
+        return self.provider == CPU or runs_on(self.provider, key, types)
+
+    @property
+    def left_to_cpu(self) -> frozenset[str]:
+        """Operators that its execution provider leaves to the CPU, whatever the types."""
+        return frozenset[str]() if self.provider == CPU else left_to_cpu(self.provider)
 
     def is_right(self, key: str, types: Sequence[Type | None]) -> bool:
         """Whether it has an operator for inputs of these types, and computes it right."""
@@ -130,8 +143,9 @@ def releases_of(name: str) -> tuple[Consumer, ...]:
     data = tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))
     if (other := data.pop("like", None)) is not None:
         own = _values(data)
-        wrong = own.pop("wrong")
-        return tuple(replace(r, **own, name=name, wrong=_both(r.wrong, wrong)) for r in releases_of(other))
+        wrong, first = own.pop("wrong", {}), _numbers(own.pop("first", ""))
+        releases = (r for r in releases_of(other) if _numbers(r.version) >= first)
+        return tuple(replace(r, **own, name=name, wrong=_both(r.wrong, wrong)) for r in releases)
     found: list[Consumer] = []
     for release in data.pop("releases"):
         data |= release
@@ -254,7 +268,9 @@ def limit_file(graph: Graph, opset: int | None, reader: Consumer | None) -> Grap
     most = min(asked, default=max(envelope.opset, settled_opset()))
     own = envelope.opset if known else min(envelope.opset, most)
     newest = reader.ir_version if reader is not None else NO_LIMIT
-    return replace(graph, envelope=replace(envelope, opset=own, most_opset=most, most_ir_version=newest))
+    provider = reader.provider if reader is not None else CPU
+    changed = replace(envelope, opset=own, most_opset=most, most_ir_version=newest, provider=provider)
+    return replace(graph, envelope=changed)
 
 
 def most_opset(graph: Graph) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.backends.consumer import at_any_opset, most_opset, newest_opset, settled_opset
 from eqsat.backends.onnxruntime_form import for_onnxruntime
-from eqsat.backends.onnxruntime_kernels import is_spelled_out
+from eqsat.backends.onnxruntime_kernels import CPU, is_spelled_out
 from eqsat.backends.openvino_form import for_openvino
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope, envelope_of
@@ -120,15 +120,16 @@ class _Values:
 
 def choose_form(graph: Graph) -> Form:
     """The graph at its source's opset, or at the first newer one that can express it and its bodies; at an older one if it can
-    be, where ONNX Runtime would spell an operator out that it has a kernel for there, and where the file may not be as new as
-    its source.
+    be, where ONNX Runtime would spell an operator out that it has a kernel for there, or leave to the CPU one that its execution
+    provider has a kernel for, and where the file may not be as new as its source.
 
     Raises `OutputError` if no opset can that the file may have and the installed ONNX Runtime loads.
     """
     form = _first_form(graph)
     if form.opset < _source(graph):
         return form
-    opset = min((_with_kernel(op, form.opset) for op in _operators(form.nodes)), default=form.opset)
+    provider = envelope_of(graph).provider
+    opset = min((_with_kernel(op, form.opset, provider) for op in _operators(form.nodes)), default=form.opset)
     return form if opset == form.opset else _lowered(graph, opset) or form
 
 
@@ -178,11 +179,12 @@ def _lowered(graph: Graph, opset: int) -> Form | None:
 
 
 @cache
-def _with_kernel(op: str, opset: int) -> int:
-    """The newest opset up to ``opset`` at which ONNX Runtime has a kernel for an operator; ``opset`` if it has none at all."""
+def _with_kernel(op: str, opset: int, provider: str = CPU) -> int:
+    """The newest opset up to ``opset`` at which ONNX Runtime has a kernel for an operator, and so has an execution provider if it
+    has one at all; ``opset`` if there is none."""
     found = opset
     while found >= OLDEST and since_version(op, found):
-        if not is_spelled_out(op, since_version(op, found)):
+        if not any(is_spelled_out(op, since_version(op, found), p) for p in {CPU, provider}):
             return found
         found = since_version(op, found) - 1
     return opset
@@ -222,7 +224,7 @@ def may_hold(graph: Graph, op: str) -> bool:
     """Whether the graph may be written with an operator: at a newer opset that has it, if need be, which the installed ONNX
     Runtime must load, or at an older one for which that has the kernel. Opaque nodes and bodies that cannot be read, which stay
     as they are, must still mean the same there, and no operator may lose its kernel, as RoiAlign does at opset 22."""
-    source = envelope_of(graph).opset
+    source, provider = envelope_of(graph).opset, envelope_of(graph).provider
     first = first_version(op)
     if first > most_opset(graph):
         return False
@@ -233,7 +235,7 @@ def may_hold(graph: Graph, op: str) -> bool:
     inner = (body.graph for node in held for body in node.attributes.bodies if body.graph is not None)
     return (
         _loads(first)
-        and not any(_loses_its_kernel(o, source, first) for o in _operators(graph.nodes))
+        and not any(_loses_its_kernel(o, source, first, provider) for o in _operators(graph.nodes))
         and not any(_only_valid_at_source(n, source, first) for n in held)
         and all(may_hold(g, op) for g in inner)
     )
@@ -247,14 +249,15 @@ def as_new_as_bodies(graph: Graph) -> Graph | None:
         opset = max(most_opset(graph), choose_form(at_any_opset(graph)).opset)
     except OutputError:
         return None
-    if any(_loses_its_kernel(op, graph.envelope.opset, opset) for op in _operators(graph.nodes)):
+    own, provider = graph.envelope.opset, graph.envelope.provider
+    if any(_loses_its_kernel(op, own, opset, provider) for op in _operators(graph.nodes)):
         return None
     return replace(graph, envelope=replace(graph.envelope, most_opset=opset))
 
 
-def _loses_its_kernel(op: str, source: int, opset: int) -> bool:
-    """Whether ONNX Runtime has a kernel for an operator of the opset ``source``, and none for that of ``opset``."""
-    return _with_kernel(op, source) == source and _with_kernel(op, opset) != opset
+def _loses_its_kernel(op: str, source: int, opset: int, provider: str) -> bool:
+    """Whether ONNX Runtime, or its provider, has a kernel for an operator of the opset ``source``, and none for ``opset``."""
+    return _with_kernel(op, source, provider) == source and _with_kernel(op, opset, provider) != opset
 
 
 def _loads(opset: int) -> bool:

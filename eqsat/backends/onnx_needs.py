@@ -1,16 +1,18 @@
 """What a written model needs of those who read it, beyond what the model it came from needs."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eqsat.backends.consumer import Consumer, find_consumer, most_opset, releases_of
 from eqsat.backends.onnx_form import written
+from eqsat.backends.onnxruntime_kernels import CPU, left_to_cpu, may_run, provider_names, runs_on
 from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
-from eqsat.frontends.onnx.envelope import Envelope
-from eqsat.frontends.onnx.versions.steps import first_version
+from eqsat.frontends.onnx.envelope import Envelope, envelope_of
+from eqsat.frontends.onnx.versions.steps import first_version, since_version
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.types import Type
+from eqsat.ir.types import TensorType, Type
 
 Uses = Sequence[tuple[str, Sequence[Type | None]]]
 """Operators, each with the types of its operands."""
@@ -61,7 +63,30 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     inexact = _lacked(without, uses) - _lacked(without, before) - _lacked(find_consumer("onnxruntime"), uses)
     if products := inexact - {"DequantizeLinear"}:
         found["vnni"] = sorted(products)
+    provider = envelope_of(graph).provider
+    if provider != CPU and (left := left_to_cpu_of(graph, form, provider)):
+        found["left_to_cpu"] = left
+        found["left_to_cpu_before"] = left_to_cpu_of(original, form, provider)
+    elsewhere = frozenset[str]().union(*map(left_to_cpu, provider_names())) if provider == CPU else frozenset[str]()
+    if cpu := sorted(new & elsewhere):
+        found["cpu_kernels"] = cpu
     return found
+
+
+def left_to_cpu_of(graph: Graph, form: str, provider: str) -> dict[str, int]:
+    """What of the file of ``graph`` an execution provider leaves to the CPU: operators by name, and how many there are.
+
+    Operators that no kernel computes, which ONNX Runtime spells out, are not among them, nor are those that are not understood.
+    """
+    formed, chosen = written(graph, form)
+    typed = formed.with_nodes(chosen.nodes, constants=chosen.constants)
+    found: Counter[str] = Counter()
+    for node in chosen.nodes:
+        types = [t if isinstance(t, TensorType) and t.dtype else None for t in typed.operand_types(node)]
+        version = since_version(node.op, chosen.opset) if not node.domain else 1
+        if not node.opaque and may_run(node.key, types) and not runs_on(provider, node.key, types, version):
+            found[node.op] += 1
+    return dict(sorted(found.items()))
 
 
 def _newer_operators(after: Uses, before: Uses, opset: int) -> tuple[str, list[str]] | None:

@@ -1,8 +1,14 @@
-"""Which operators the installed ONNX Runtime has CPU kernels for: the library is asked, nothing is assumed."""
+"""Which operators the installed ONNX Runtime has CPU kernels for: the library is asked, nothing is assumed.
 
+Of other execution providers than the CPU's, `providers/*.json` holds what a release with them answered.
+"""
+
+import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from eqsat.ir.graph import Graph
@@ -12,7 +18,10 @@ from eqsat.ir.types import DType, TensorType, Type
 DOMAIN = "com.microsoft"
 """Domain of the fused operators of ONNX Runtime."""
 
-_PROVIDER = "CPUExecutionProvider"
+CPU = "cpu"
+"""The execution provider that every ONNX Runtime has, and that the others leave to what they have no kernels for."""
+
+_TABLES = Path(__file__).parent / "providers"
 _OPEN = 2**31 - 1
 """Last version of a kernel that has none. It is taken for its first one only: what later ones mean it cannot know."""
 
@@ -86,14 +95,56 @@ def without_kernels(graph: Graph) -> list[str]:
 
 
 @cache
-def is_spelled_out(op: str, version: int) -> bool:
-    """Whether an operator of the standard has CPU kernels, but none for ``version`` of its definition.
+def is_spelled_out(op: str, version: int, provider: str = CPU) -> bool:
+    """Whether an operator of the standard has kernels of a provider, but none for ``version`` of its definition.
 
     ONNX Runtime then runs the function of the schema, operator by operator, or nothing at all: so it does with Attention-25.
-    ``False`` where it cannot say.
+    Of another provider than the CPU's the operator is left to the CPU. ``False`` where it cannot say.
     """
-    ranges = [kernel.versions for kernel in _kernels().get(("", op), ())]
-    return bool(ranges) and not any(first == version or first <= version <= last != _OPEN for first, last in ranges)
+    kernels = _kernels(provider).get(("", op), ())
+    return bool(kernels) and not any(_is_for(kernel.versions, version) for kernel in kernels)
+
+
+def runs_on(provider: str, key: str, types: Sequence[Type | None], version: int = 0) -> bool:
+    """Whether an execution provider has a kernel, for a ``version`` of an operator or for any, for inputs of these types
+    (``None``: absent).
+
+    ``False`` where ONNX Runtime is not installed, which knows the schemas, and for inputs of unknown element types.
+    """
+    return _runs_on(provider, split_key(key), _type_strings(types), version)
+
+
+@cache
+def _runs_on(provider: str, operator: tuple[str, str], dtypes: tuple[str | None, ...], version: int) -> bool:
+    known = _history().get(operator, {})
+    versions = sorted(known)
+    for kernel in _kernels(provider).get(operator, ()):
+        index = (
+            bisect_right(versions, kernel.versions[0]) - 1
+        )  # later versions of the same kernel have the same parameters
+        may = index >= 0 and (not version or _is_for(kernel.versions, version))
+        if may and _fits(known[versions[index]], [kernel.constraints], dtypes):
+            return True
+    return False
+
+
+def _is_for(versions: tuple[int, int], version: int) -> bool:
+    """Whether a kernel for these versions, first and last, is one for ``version``."""
+    first, last = versions
+    return first == version or first <= version <= last != _OPEN
+
+
+@cache
+def left_to_cpu(provider: str) -> frozenset[str]:
+    """Operators, by their keys, that an execution provider has no kernel for, whatever the types, and the CPU has one. Those
+    that neither has ONNX Runtime spells out, if it can."""
+    own, others = _kernels(provider), _kernels()
+    return frozenset(f"{domain}::{op}" if domain else op for domain, op in others.keys() - own.keys())
+
+
+def provider_names() -> tuple[str, ...]:
+    """Names of the execution providers, beside the CPU's, whose kernels are known."""
+    return tuple(sorted(path.stem for path in _TABLES.glob("*.json")))
 
 
 @cache
@@ -139,26 +190,43 @@ class _Kernel(NamedTuple):
 
 
 @cache
-def _kernels() -> dict[tuple[str, str], list[_Kernel]]:
+def _kernels(provider: str = CPU) -> dict[tuple[str, str], list[_Kernel]]:
     """Domain and operator -> its kernels, of all versions."""
     found: dict[tuple[str, str], list[_Kernel]] = {}
+    if provider != CPU:
+        table: dict[str, list[Any]] = json.loads((_TABLES / f"{provider}.json").read_text("utf-8"))["kernels"]
+        for key, kernels in table.items():
+            found[split_key(key)] = [_of_table(*kernel) for kernel in kernels]
+        return found
     for kernel in _state().get_all_opkernel_def() if _state() is not None else ():
-        if kernel.provider == _PROVIDER and kernel.domain in ("", DOMAIN):
+        if kernel.provider == "CPUExecutionProvider" and kernel.domain in ("", DOMAIN):
             constraints = {name: frozenset(map(str, types)) for name, types in kernel.type_constraints.items()}
             made = _Kernel(constraints, tuple(kernel.version_range))
             found.setdefault((kernel.domain, kernel.op_name), []).append(made)
     return found
 
 
+def _of_table(first: int, last: int | None, types: Mapping[str, str]) -> _Kernel:
+    constraints = {name: frozenset(f"tensor({t})" for t in listed.split()) for name, listed in types.items()}
+    return _Kernel(constraints, (first, _OPEN if last is None else last))
+
+
 @cache
 def _signatures() -> dict[tuple[str, str], _Signature]:
     """Of each operator the signature of its newest version."""
-    found: dict[tuple[str, str], _Signature] = {}
+    return {operator: known[max(known)] for operator, known in _history().items()}
+
+
+@cache
+def _history() -> dict[tuple[str, str], dict[int, _Signature]]:
+    """Of each operator the signature of each of its versions."""
+    found: dict[tuple[str, str], dict[int, _Signature]] = {}
     schemas: Any = _state().get_all_operator_schema() if _state() is not None else ()
-    for schema in sorted(schemas, key=lambda schema: schema.since_version):
+    for schema in schemas:
         if schema.domain in ("", DOMAIN):
             inputs: list[Any] = list(schema.inputs)
             repeats = bool(inputs) and str(inputs[-1].option).endswith("Variadic")
             allowed = tuple(frozenset(map(str, i.types)) for i in inputs)
-            found[schema.domain, schema.name] = _Signature(tuple(i.typeStr for i in inputs), repeats, allowed)
+            made = _Signature(tuple(i.typeStr for i in inputs), repeats, allowed)
+            found.setdefault((schema.domain, schema.name), {})[schema.since_version] = made
     return found

@@ -168,6 +168,10 @@ def _of_slower_bytes(work: Work, target: Target) -> bool:
     return work.dtype == "uint8*uint8" and target.peak(work.dtype) < target.peak("uint8*int8")
 
 
+def _left_to_cpu(work: Work, target: Target) -> bool:
+    return not target.left_to_cpu.isdisjoint(work.operators)
+
+
 def _kernels(work: Work, target: Target) -> float:
     operators = len(work.operators)
     inside = 0 if target.templates else len(steps_inside(work))
@@ -181,6 +185,8 @@ def _kernels(work: Work, target: Target) -> float:
     if _free(work, target):
         return VIEW_PRICE * operators
     slower = not target.templates and (_axes_of_cut(work) > 0 or _of_slower_bytes(work, target))
+    if _left_to_cpu(work, target):  # copies are launches
+        return 3.0
     return 1.0 + VIEW_PRICE * (operators - 1 + slower)
 
 
@@ -195,7 +201,9 @@ def _roofline(work: Work, target: Target) -> float:
 
 
 def _roofline_launch(work: Work, target: Target) -> float:
-    return 0.0 if _free(work, target) else target.launch_s + _roofline(work, target)
+    if _free(work, target):
+        return 0.0
+    return target.launch_s + target.copies_s * _left_to_cpu(work, target) + _roofline(work, target)
 
 
 COST_MODELS: dict[str, NamedModel] = {
@@ -207,7 +215,7 @@ COST_MODELS: dict[str, NamedModel] = {
             _kernels,
             "launches; a view, a further operator in a kernel, a Split of channels, or unsigned weights of bytes count 0.001; "
             "what an Einsum is built of counts, and so do the transposes within a Softmax along an inner axis; a Transpose that "
-            "scatters counts as two",
+            "scatters counts as two, and what is left to the CPU with its copies as three",
             lambda target: Rates(launch=1.0 - VIEW_PRICE, operator=VIEW_PRICE, view=VIEW_PRICE),
         ),
         FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels", lambda target: Rates(byte=1.0)),
@@ -231,9 +239,9 @@ COST_MODELS: dict[str, NamedModel] = {
 
 
 def rates_of(model: CostModel, target: Target) -> Rates | None:
-    """The terms of a cost model, ``None`` if it has no such form, or if the target chooses its kernels itself or has other than
-    views for free."""
-    if target.fusion != "cones" or target.free_kinds != frozenset(("view",)):
+    """The terms of a cost model, ``None`` if it has no such form, or if the target chooses its kernels itself, leaves some to the
+    CPU or has other than views for free."""
+    if target.left_to_cpu or target.fusion != "cones" or target.free_kinds != frozenset(("view",)):
         return None
     return model.rates(target) if isinstance(model, FormulaModel) and model.rates is not None else None
 

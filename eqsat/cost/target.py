@@ -79,7 +79,8 @@ class Target:
     programs have them in any form of file. ``unsupported``: operators with no kernel at all: spelled out where a rule knows how.
     ``expanded``: operators that the software stack spells out itself, and that are not introduced where a program has none.
     ``slices``: a Split is run as one Slice for each output, which may join other kernels. ``kept_at_load``: operators that are
-    run on every call even if they read constants only; others that do are computed when a program is loaded. ``cost``: name of
+    run on every call even if they read constants only; others that do are computed when a program is loaded. ``left_to_cpu``:
+    operators that run on the host, in ``copies_s`` more than others, for what they read and write is copied. ``cost``: name of
     the cost model that programs are chosen by unless another is asked for.
     """
 
@@ -100,6 +101,8 @@ class Target:
     from_pairs: frozenset[str] = frozenset()
     slices: bool = False
     kept_at_load: frozenset[str] = frozenset()
+    left_to_cpu: frozenset[str] = frozenset()
+    copies_s: float = 0.0
     on_chip_bytes: float = float("inf")
     argument_limit: int = 64
     cost: str = "kernels"
@@ -136,6 +139,8 @@ _SAME_KERNELS = (
     "from_pairs",
     "slices",
     "kept_at_load",
+    "left_to_cpu",
+    "copies_s",
 )
 
 
@@ -168,7 +173,9 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
     data = _extended(name, data)
     check_target(name, data)
     read: dict[str, Any] = {k: frozenset(v) if is_sequence(v) else v for k, v in data.items() if k not in _READ_APART}
-    numbers = {k: float(read[k]) for k in ("launch_s", "bandwidth_bytes_per_s", "on_chip_bytes") if k in read}
+    numbers = {
+        k: float(read[k]) for k in ("launch_s", "bandwidth_bytes_per_s", "on_chip_bytes", "copies_s") if k in read
+    }
     peaks = MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()})
     templates = tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ())))
     read |= {**numbers, "peak_ops": peaks, "templates": templates}

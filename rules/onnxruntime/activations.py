@@ -18,16 +18,17 @@ equation = Equations(
     __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source="contrib operators of ONNX Runtime"
 )
 FLOAT32 = kernels("x", DType.FLOAT)
+FLOAT32_OR_HALF = kernels("x", DType.FLOAT, DType.FLOAT16)  # half precision: on GPUs
 
 
 for kind, name, kernel, biased in (("none", "gelu", "Gelu", "BiasGelu"), ("tanh", "fast_gelu", "FastGelu", "FastGelu")):
     equation(  # for files of old opsets, too
-        f"use_{name}_of_runtime", f"Gelu(x, approximate={kind!r}) == com.microsoft.{kernel}(x)", FLOAT32
+        f"use_{name}_of_runtime", f"Gelu(x, approximate={kind!r}) == com.microsoft.{kernel}(x)", FLOAT32_OR_HALF
     )
     equation(
         f"fuse_bias_into_{name}",
         f"Gelu(x + b, approximate={kind!r}) == com.microsoft.{biased}(x, b)",
-        FLOAT32,
+        FLOAT32_OR_HALF,
         "b lies along the last axis: lies_along(b, x)",
         functions=named(lies_along),
     )
@@ -36,11 +37,11 @@ equation(
     "x * Sigmoid(x * c) == com.microsoft.QuickGelu(x, alpha=c.low)",
     constant("c"),
     same_type("x"),
-    FLOAT32,
+    FLOAT32_OR_HALF,
     "c is one finite number: c.low == c.high and finite(c.low)",
     functions={"finite": math.isfinite},
 )
-equation("recognise_swish_as_quick_gelu", "x * Sigmoid(x) == com.microsoft.QuickGelu(x, alpha=1.0)", FLOAT32)
+equation("recognise_swish_as_quick_gelu", "x * Sigmoid(x) == com.microsoft.QuickGelu(x, alpha=1.0)", FLOAT32_OR_HALF)
 
 
 def _slopes(d: Sampler) -> dict[str, Any]:

@@ -69,7 +69,7 @@ for op, given, fused, norm in (
         skip = f"com.microsoft.{fused}(x, y, {norm}{bias}, epsilon=e, outputs=4)"
         beside = [constant("c"), worthwhile("kernels for a bias along it: lies_along(c, y)")]
         where = [
-            kernels("x", DType.FLOAT),
+            kernels("x", DType.FLOAT, DType.FLOAT16),
             varies("x", "y"),
             "summands of one type: x.type == y.type",
             "two or three axes: y.rank in (2, 3)",
@@ -91,7 +91,7 @@ for op, given, fused, norm in (
 equation(
     "use_simplified_layer_norm",
     "RMSNormalization(x, g, axis=i, **n) == com.microsoft.SimplifiedLayerNormalization(x, g, axis=i, **n)",
-    kernels("x", DType.FLOAT),
+    kernels("x", DType.FLOAT, DType.FLOAT16),
     worthwhile("kernels in single precision: n.attr('stash_type', 1) == 1"),
     worthwhile("kernels for a gain of each element: g.dtype is x.dtype and g.shape == x.shape[i:]"),
 )

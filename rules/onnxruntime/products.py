@@ -50,7 +50,7 @@ for kind, product, alpha, others in (
         f"fold_scale_into_{kind}_matmul",
         f"{product} * c == {FUSED}(a, b, alpha=times({alpha}, c){others})",
         constant("c"),
-        kernels("a", DType.FLOAT),
+        kernels("a", DType.FLOAT, DType.FLOAT16),
         MATRICES,
         f"the factor is a finite number, not 0: is_factor({alpha}, c, p)",
         another_value("p"),
@@ -68,7 +68,7 @@ for side, flag, operands in (
         equation(
             f"{verb}_transpose_into_{side}_operand",
             f"{op}({operands}{given}) == {FUSED}(a, b, {flipped})",
-            kernels("a", DType.FLOAT, DType.DOUBLE),
+            kernels("a", DType.FLOAT, DType.DOUBLE, DType.FLOAT16),
             MATRICES,
             "the last two axes are exchanged: p == last_axes_exchanged(len(p))",
         )

@@ -53,7 +53,7 @@ equation = Equations(
     source="contrib operators of ONNX Runtime; ONNX RotaryEmbedding",
 )
 KERNEL = (
-    kernels("x", DType.FLOAT),
+    kernels("x", DType.FLOAT, DType.FLOAT16),
     worthwhile("heads apart or in rows: x.rank in (3, 4)"),
     worthwhile("a part of the features of a known number of heads: not d or heads_of(x, n)"),
 )

@@ -25,7 +25,8 @@ class Envelope:
     ``opset`` is the version of the default domain, ``imports`` the versions of all others, ``operators`` what the graph and
     its bodies use of the default one. ``inputs`` and ``outputs`` map names to ``ValueInfoProto``. ``defaults`` are initializers
     that the caller may override. ``known`` holds small values that inference found to be constant. ``most_opset`` and
-    ``most_ir_version`` are the newest that the file of the result may have. ``path``: of the file that was read, if it was one.
+    ``most_ir_version`` are the newest that the file of the result may have, ``provider`` the execution provider of ONNX Runtime
+    that is to have kernels at its opset. ``path``: of the file that was read, if it was one.
     """
 
     opset: int = OPSET
@@ -34,6 +35,7 @@ class Envelope:
     ir_version: int = IR_VERSION
     most_opset: int = OPSET
     most_ir_version: int = NO_LIMIT
+    provider: str = "cpu"
     producer: tuple[str, str] = ("", "")
     domain: str = ""
     model_version: int = 0

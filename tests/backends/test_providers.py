@@ -1,0 +1,129 @@
+"""What is written for an execution provider of ONNX Runtime is made of its kernels; the rest is left to the CPU, and said."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+import eqsat
+from eqsat.backends.consumer import consumer_names, find_consumer
+from eqsat.backends.onnxruntime_kernels import CPU, left_to_cpu, provider_names, runs_on
+from eqsat.ir.types import tensor_type
+
+make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+FLOAT, HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+PROVIDERS = [name for name in consumer_names() if find_consumer(name).provider != CPU]
+
+
+def _model(
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], opset: int, type: int = FLOAT, **constants: np.ndarray
+) -> onnx.ModelProto:
+    initializers = [onnx.numpy_helper.from_array(v, k) for k, v in constants.items()]
+    graph = onnx.helper.make_graph(nodes, "g", [info("x", type, shape)], [info("y", type, None)], initializers)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+
+
+def _optimized(model: onnx.ModelProto, consumer: str) -> tuple[eqsat.Result, onnx.ModelProto]:
+    result = eqsat.optimize(model, consumer=consumer)
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    return result, result.to_onnx()
+
+
+def _quantised() -> onnx.ModelProto:
+    """A product of bytes by weights of bytes, as quantisers write it."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        make("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        make("DequantizeLinear", ["q", "s", "z"], ["a"]),
+        make("DequantizeLinear", ["w", "s", "zw"], ["b"]),
+        make("MatMul", ["a", "b"], ["p"]),
+        make("QuantizeLinear", ["p", "s", "z"], ["r"]),
+        make("DequantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    weights = rng.integers(-127, 128, (32, 16)).astype(np.int8)
+    scale, zero = np.array(0.05, np.float32), np.array(128, np.uint8)
+    return _model(nodes, (8, 32), 17, s=scale, z=zero, w=weights, zw=np.array(0, np.int8))
+
+
+def test_every_table_belongs_to_a_consumer() -> None:
+    assert {find_consumer(name).provider for name in PROVIDERS} == set(provider_names())
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "version", "expected"),
+    [
+        ("MatMul", ("float16", "float16"), 0, True),
+        ("MatMul", ("uint8", "uint8"), 0, False),
+        ("QuantizeLinear", ("float32", "float32", "uint8"), 13, True),  # type parameters are those of each version
+        ("QuantizeLinear", ("float32", "float32", "uint8"), 23, True),
+        ("QuantizeLinear", ("float32", "float32", "uint16"), 0, False),
+        ("MaxPool", ("float32",), 12, True),
+        ("MaxPool", ("float32",), 22, False),
+        ("QLinearMatMul", ("uint8", "float32"), 0, False),
+        ("com.microsoft::MultiHeadAttention", ("float16", "float16", "float16"), 0, True),
+        ("com.microsoft::NoSuchOperator", ("float32",), 0, False),
+    ],
+)
+def test_kernels_are_those_of_versions_and_types(op: str, types: tuple[str, ...], version: int, expected: bool) -> None:
+    assert runs_on("cuda", op, [tensor_type(t, (1, 1)) for t in types], version) is expected
+
+
+@pytest.mark.parametrize("consumer", PROVIDERS)
+def test_what_a_provider_has_no_kernel_for_is_not_made(consumer: str) -> None:
+    model = _quantised()
+    fused = eqsat.optimize(model).to_onnx()
+    assert any(n.op_type in left_to_cpu("cuda") for n in fused.graph.node)  # on the CPU it is one of integers
+    result, written = _optimized(model, consumer)
+    provider, before = find_consumer(consumer).provider, {n.op_type for n in model.graph.node}
+    assert {n.op_type for n in written.graph.node} - before <= {"MatMulInteger", "Cast", "Mul", "Reshape"}
+    assert not {n.op_type for n in written.graph.node} & left_to_cpu(provider) - before
+    assert sum(result.report.needs.get("left_to_cpu", {}).values()) <= sum(
+        result.report.needs.get("left_to_cpu_before", {"": 0}).values()
+    )
+
+
+def test_a_file_is_as_old_as_the_kernels_of_its_provider() -> None:
+    nodes = [make("MaxPool", ["x"], ["p"], kernel_shape=[2, 2]), make("Relu", ["p"], ["y"])]
+    model = _model(nodes, (1, 3, 8, 8), 22)
+    _, written = _optimized(model, "onnxruntime-cuda")
+    assert written.opset_import[0].version == 21
+    assert eqsat.optimize(model, consumer="onnxruntime").to_onnx().opset_import[0].version == 22
+
+
+def test_an_operator_newer_than_those_kernels_is_not_made() -> None:
+    """Attention would lift the file to opset 23, where the pool has no kernel."""
+    nodes = [
+        make("MaxPool", ["x"], ["p"], kernel_shape=[1, 1]),
+        make("Transpose", ["p"], ["t"], perm=[0, 1, 3, 2]),
+        make("MatMul", ["p", "t"], ["scores"]),
+        make("Softmax", ["scores"], ["weights"], axis=-1),
+        make("MatMul", ["weights", "p"], ["y"]),
+    ]
+    _, written = _optimized(_model(nodes, (1, 4, 16, 64), 18), "onnxruntime-cuda")
+    assert written.opset_import[0].version <= 21
+    assert "Attention" not in {n.op_type for n in written.graph.node}
+
+
+def test_what_is_left_to_the_cpu_is_said() -> None:
+    model = _model([make("Tan", ["x"], ["t"]), make("Relu", ["t"], ["y"])], (4, 8), 17)
+    result, written = _optimized(model, "onnxruntime-cuda")
+    assert Counter(n.op_type for n in written.graph.node) == {"Tan": 1, "Relu": 1}
+    assert result.report.needs["left_to_cpu"] == {"Tan": 1}
+    assert "for 1 x Tan (the model: for 1 operators)" in str(result.report)
+    assert result.report.cost_after > 3e-5  # what it reads and writes is copied
+
+
+def test_half_precision_has_operators_that_the_cpu_converts_it_for() -> None:
+    scale, bias = (np.ones(8, np.float16), np.zeros(8, np.float16))
+    nodes = [
+        make("MatMul", ["x", "w"], ["p"]),
+        make("Add", ["p", "x"], ["s"]),
+        make("LayerNormalization", ["s", "scale", "bias"], ["y"]),
+    ]
+    weights = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float16)
+    model = _model(nodes, (2, 4, 8), 17, HALF, w=weights, scale=scale, bias=bias)
+    _, written = _optimized(model, "onnxruntime-cuda")
+    assert "SkipLayerNormalization" in {n.op_type for n in written.graph.node}
