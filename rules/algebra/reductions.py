@@ -7,17 +7,16 @@ from typing import Any
 import ml_dtypes
 
 from eqsat.conditions import constant, every_element, floating, same_type, single_or_half, worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import at_least
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.ir.types import Dim
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, for_each_operator, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, for_each_operator
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, int64s
 from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.parts import concats
-from eqsat.rules.views.transposes import reduces
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -65,7 +64,7 @@ def _axes(d: Sampler, rank: int) -> list[int]:
 
 
 equation = Equations(__name__, functions=named(axes_of, int64s, repeated))
-reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
+reductions = [(op.lower(), op, "") for op in operators_with(having("reduces"))]
 for name, op, _ in reductions:  # what reduces the same axes twice is one operator, however an exporter counts them
     equation(
         f"count_axes_of_{name}_from_the_end",
@@ -87,7 +86,7 @@ for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
 
 def picks(op: Operator) -> bool:
     """Whether a reduction is one of the elements: the largest, the least."""
-    return reduces(op) and bool(op.traits.sources)
+    return op.traits.reduces and bool(op.traits.sources)
 
 
 def _expanded(d: Sampler) -> dict[str, Any]:
@@ -158,34 +157,20 @@ equation(
 )
 
 
-def _repeats(op: Operator) -> bool:
-    """Whether an operator makes of several values what a reduction makes of their elements."""
-    return bool(op.traits.repeats)
-
-
-def _single(d: Sampler) -> dict[str, Any]:
-    """Axes that mostly have the extent 1."""
-    x = d.array(d.shape(1, 4, ones=0.5))
-    ones = [i for i, n in enumerate(x.shape) if n == 1]
-    chosen = ones if ones and d.chance(0.8) else _axes(d, x.ndim)
-    return {"x": x, "a": fixed(chosen, "int64"), "r": {"keepdims": d.integer(0, 1)}}
-
-
-@for_each_operator(_repeats)
+@for_each_operator(having("repeats"))
 def _of_single_elements(op: str) -> None:
     equation(
         f"drop_{op.lower()}_of_single_elements",
         f"{op}(x, *a, **r) == without(x, axes_of(r, a, x), r)",
         "the reduced axes have the extent 1: count(r, a, x) == 1",
         source="ONNX reductions",
-        sample=_single,
     )
 
 
 def _of_joined(view: GroupView) -> Iterator[Match]:
     """Each reduction of values that are joined along one axis."""
     joints = by_class(concats(view))
-    for op in operators_with(_repeats):
+    for op in operators_with(having("repeats")):
         for r, (x, *a) in view.nodes(op):
             for axis, parts in joints.get(x.handle, ()) if x is not None else ():
                 yield Match({"op": op, "r": r, "a": a[0] if a else None, "x": x, "axis": axis, "parts": parts}, r)
@@ -202,19 +187,17 @@ def _draw_joined(d: Sampler) -> Instance:
     symbolic = d.subset({*shape} - {1, 2}, 0.3)
     whole = drawing.op("Concat", *(drawing.value(v, symbolic) for v in values), axis=axis)
     axes = [axis - len(shape) if d.chance() else axis] if d.chance(0.85) else _axes(d, len(shape))
-    op = d.choose(list(operators_with(_repeats)))
+    op = d.choose(list(operators_with(having("repeats"))))
     return drawing.finish(drawing.op(op, whole, axes, keepdims=d.integer(0, 1)))
 
 
-@group_rule(
+@equation.over_groups(
     find=_of_joined,
-    where=stated(
-        "op x axis parts a r",
+    where=[
         single_or_half("x"),
         "along the axis that is reduced, and no other: axes_of(r, a, x) == (axis - x.rank,)",
         "all have one shape, with the extent 1 there: all(p.shape == parts[0].shape and p.shape[axis] == 1 for p in parts)",
-        functions=named(axes_of),
-    ),
+    ],
     exactness=Exactness.ROUNDING,
     source="ONNX reductions",
     sample=_draw_joined,

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from eqsat.equations import named, stated
+from eqsat.equations import Equations, named
 from eqsat.ir.extents import add, at_least, minimum, multiply, product
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
-from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.terms import Node, complete_nodes, established, int64s, nodes_by_class
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.rules.views.movement import cuts
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-SOURCE = "ONNX Gather, GatherND and Range"
+group_rule = Equations(__name__, source="ONNX Gather, GatherND and Range", functions=named(product)).over_groups
 
 _DEPTH = 10
 
@@ -272,22 +272,20 @@ def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
     return drawing.places(x, axis, step=1 if d.chance(0.9) else 2)
 
 
-def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
+def by_grids(view: GroupView, op: str) -> Iterator[Match]:
+    """Each look-up of a value, or what is ``written`` there, by the places along axes that a grid has side by side."""
     indices = Indices(view)
-    for node, (x, grid) in complete_nodes(view, "GatherND"):
+    for node, (x, grid, *written) in complete_nodes(view, op):
         for places in indices.along_axes(grid):
-            yield Match({"x": x, "grid": grid, "places": places, "indices": indices}, node)
+            yield Match({"x": x, "grid": grid, "written": tuple(written), "places": places, "indices": indices}, node)
 
 
 @group_rule(
-    find=_looked_up_by_grids,
-    where=stated(
-        "x grid places root",
+    find=partial(by_grids, op="GatherND"),
+    where=[
         "a place for each axis: len(places) == x.rank == grid.shape[-1]",
         "the elements are taken in order: len(axes_walked(x, places, root)) == len(places)",
-        functions=named(axes_walked),
-    ),
-    source=SOURCE,
+    ],
     sample=_draw_grid,
 )
 def view_instead_of_gathering_all(m: Match) -> Term:
@@ -337,13 +335,10 @@ def has_strides_of(places: Places, x: Ref, result: Ref) -> bool:
 
 @group_rule(
     find=_looked_up_in_views,
-    where=stated(
-        "x flat places root",
+    where=[
         "the view is one axis of all elements: product(x.shape) == flat.shape[0]",
         "the elements are taken in order: has_strides_of(places, x, root)",
-        functions=named(has_strides_of, product),
-    ),
-    source=SOURCE,
+    ],
     sample=_draw_flat,
 )
 def view_instead_of_gathering_flat(m: Match) -> Term:

@@ -10,10 +10,10 @@ from operator import itemgetter
 import numpy as np
 
 from eqsat.conditions import constant
-from eqsat.equations import form
+from eqsat.equations import form, group_rule
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
+from eqsat.ir.operator import Operator, having, operators_with, traits_of
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, present
 from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.parts import Part, parts_by_class
@@ -27,10 +27,6 @@ def is_unary(op: Operator) -> bool:
 def is_broadcasting(op: Operator) -> bool:
     """Whether an operator broadcasts all its inputs against each other."""
     return op.traits.operands > 1
-
-
-def reduces(op: Operator) -> bool:
-    return op.traits.reduces
 
 
 def is_elementwise(op: Operator) -> bool:
@@ -199,9 +195,9 @@ def _applies(term: Term, op: str) -> bool:
     find=_undone,
     source="elementwise operators commute with permutations",
     forms=[
-        form("Transpose(Relu(Transpose(x, perm=p)), perm=q)"),
+        "Transpose(Relu(Transpose(x, perm=p)), perm=q)",
         form("Transpose(Transpose(x, perm=p) - c, perm=q)", constant("c")),
-        form("Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)"),
+        "Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)",
         form("Transpose(Pad(Transpose(x, perm=p), s, *v, **n), perm=q)", constant("s")),
         form("Transpose(Slice(Relu(Transpose(x, perm=p)), s, t, a), perm=q)", constant("s", "t", "a")),
     ],
@@ -216,7 +212,7 @@ def cancel_transposes_across_elementwise(m: Match) -> Term:
     exactness=Exactness.ROUNDING,
     source="each row is multiplied by itself",
     forms=[
-        form("Transpose(Transpose(x, perm=p) @ w, perm=q)"),
+        "Transpose(Transpose(x, perm=p) @ w, perm=q)",
         form("Transpose(Relu(Transpose(x, perm=p) @ w + c), perm=q)", constant("c")),
     ],
 )
@@ -242,7 +238,7 @@ def _transposed_alike(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_transposed_alike,
     source="elementwise operators commute with permutations",
-    forms=[form(f"{op}(Transpose(x, perm=p), Transpose(y, perm=q))") for op in ("Sub", "Max")],
+    forms=[f"{op}(Transpose(x, perm=p), Transpose(y, perm=q))" for op in ("Sub", "Max")],
 )
 def sink_equal_transposes(m: Match) -> Term:
     """``f(Transpose(x, p), Transpose(y, p)) == Transpose(f(x, y), p)`` for an elementwise ``f`` of two or more variables."""
@@ -252,7 +248,7 @@ def sink_equal_transposes(m: Match) -> Term:
 def _reduced(view: GroupView) -> Iterator[Match]:
     """Each reduction of an elementwise region of which all variables are transposed alike, and the region without."""
     transposer = Transposer(view)
-    for op in operators_with(reduces):
+    for op in operators_with(having("reduces")):
         for node, inputs in view.nodes(op):
             x, axes = (*inputs, None)[:2]
             perm = transposer.permutation(x) if x is not None else None
