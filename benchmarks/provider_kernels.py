@@ -1,16 +1,21 @@
 """The kernels that an execution provider of ONNX Runtime registers, as `eqsat/backends/providers/*.json` holds them.
 
     python -m benchmarks.provider_kernels CUDAExecutionProvider > eqsat/backends/providers/cuda.json
+    python -m benchmarks.provider_kernels onnxruntime_ep_webgpu > eqsat/backends/providers/webgpu.json
 
-asks the ONNX Runtime of this Python, which must have been built with the provider (``onnxruntime-gpu``, ``onnxruntime-webgpu``)
-and able to load it. A kernel is the first and the last version of its operator (``null``: none was newer), and the element types
+asks the ONNX Runtime of this Python, which must have been built with the provider (``onnxruntime-gpu``) and able to load it, or the
+package of a provider that plugs in, which must find a device. A kernel is the first and the last version of its operator (``null``: none was newer), and the element types
 of each type parameter; kernels that differ in one parameter are one.
 """
 
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.metadata import version
 from itertools import combinations
+from typing import Any
 
 Kernel = tuple[int, int | None, dict[str, frozenset[str]]]
 
@@ -18,13 +23,25 @@ _OPEN = 2**31 - 1
 _DOMAINS = ("", "com.microsoft")
 
 
-def kernels_of(provider: str) -> dict[str, list[Kernel]]:
-    """Operators by name, with their domain if it is not the default one, and their kernels. Raises `SystemExit` without any."""
+def asked(provider: str) -> tuple[str, str, Iterable[Any]]:
+    """Name, release and kernels of a provider that is built in, or of a package with one."""
+    import onnxruntime
     import onnxruntime.capi.onnxruntime_pybind11_state as state
 
+    if provider.endswith("ExecutionProvider"):
+        found = (kernel for kernel in state.get_all_opkernel_def() if kernel.provider == provider)
+        return provider, onnxruntime.__version__, found
+    package = import_module(provider)
+    name = package.get_ep_name()
+    onnxruntime.register_execution_provider_library(name, package.get_library_path())
+    return name, version(provider.replace("_", "-")), state.get_registered_ep_kernel_defs(name)
+
+
+def kernels_of(provider: str, kernels: Iterable[Any]) -> dict[str, list[Kernel]]:
+    """Operators by name, with their domain if it is not the default one, and their kernels. Raises `SystemExit` without any."""
     found: dict[str, list[Kernel]] = defaultdict(list)
-    for kernel in state.get_all_opkernel_def():
-        if kernel.provider == provider and kernel.domain in _DOMAINS:
+    for kernel in kernels:
+        if kernel.domain in _DOMAINS:
             first, last = kernel.version_range
             types = {
                 name: frozenset(str(t).removeprefix("tensor(").removesuffix(")") for t in allowed)
@@ -52,20 +69,21 @@ def _may_join(one: Kernel, other: Kernel) -> bool:
     return same and sum(types != other[2][name] for name, types in one[2].items()) <= 1
 
 
-def _row(kernel: Kernel) -> list[object]:
+def row(kernel: Kernel) -> list[object]:
+    """What a table holds of a kernel."""
     first, last, types = kernel
     return [first, last, {name: " ".join(sorted(allowed)) for name, allowed in sorted(types.items())}]
 
 
 def main() -> None:
-    import onnxruntime
-
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m benchmarks.provider_kernels PROVIDER, such as CUDAExecutionProvider")
+    provider, release, kernels = asked(sys.argv[1])
     rows = [
-        f"  {json.dumps(key)}: {json.dumps(list(map(_row, found)))}" for key, found in kernels_of(sys.argv[1]).items()
+        f"  {json.dumps(key)}: {json.dumps(list(map(row, found)))}"
+        for key, found in kernels_of(provider, kernels).items()
     ]
-    head = f' "provider": {json.dumps(sys.argv[1])},\n "release": {json.dumps(onnxruntime.__version__)},'
+    head = f' "provider": {json.dumps(provider)},\n "release": {json.dumps(release)},'
     print("{\n" + head + '\n "kernels": {\n' + ",\n".join(rows) + "\n }\n}")
 
 

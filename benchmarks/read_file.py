@@ -3,7 +3,9 @@
 PYTHON read_file.py RUNTIME MODEL.onnx FEEDS.npz OUTPUTS.npz [RUNS]
 
 ``RUNTIME`` is ``onnxruntime``, ``openvino`` or ``onnxruntime-web=FOLDER``, a folder in which ``npm install onnxruntime-web`` was
-called. Prints its version and the least CPU time of a run, in seconds, as JSON.
+called; or ``onnxruntime@PROVIDER[,OPTION=VALUE...]``, an execution provider built in (``OpenVINOExecutionProvider``) or the package
+of one that plugs in (``onnxruntime_ep_webgpu``). Prints its version and the least CPU time of a run, in seconds, as JSON; with a
+provider also how many ``nodes`` a run has, those ``on_cpu`` by operator, and the ``copies`` between.
 """
 
 from __future__ import annotations
@@ -13,21 +15,70 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 
 def _onnxruntime(model, feeds):
+    session, run = _session(model, feeds, _options(), ["CPUExecutionProvider"])
+    return _version(), run
+
+
+def _options():
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 2
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return options
+
+
+def _version():
+    import onnxruntime
+
+    return onnxruntime.__version__
+
+
+def _session(model, feeds, options, providers):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=False)
     names = [output.name for output in session.get_outputs()]
-    return onnxruntime.__version__, lambda: dict(zip(names, session.run(names, feeds), strict=True))
+    return session, lambda: dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def _on_provider(given, model, feeds, runs):
+    """Version, outputs, seconds, and what a run has where, by the profiler of ONNX Runtime."""
+    import onnxruntime
+
+    name, *listed = given.split(",")
+    settings = dict(entry.split("=", 1) for entry in listed)
+    options, providers = _options(), None
+    if name in onnxruntime.get_available_providers():
+        providers = [(name, settings), "CPUExecutionProvider"]
+    else:
+        package = import_module(name)
+        name = package.get_ep_name()
+        onnxruntime.register_execution_provider_library(name, package.get_library_path())
+        devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == name]
+        if not devices:
+            sys.exit(f"no device for {name}")
+        options.add_provider_for_devices(devices, settings)
+    with tempfile.TemporaryDirectory() as folder:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session, run = _session(model, feeds, options, providers)
+        found = run()
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    ran = [e["args"] for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]
+    nodes = [args for args in ran if not args["op_name"].startswith("Memcpy")]
+    on_cpu = Counter(args["op_name"] for args in nodes if args["provider"] == "CPUExecutionProvider")
+    where = {"nodes": len(nodes), "on_cpu": dict(on_cpu), "copies": len(ran) - len(nodes)}
+    return _version(), found, _least(run, runs), where
 
 
 def _openvino(model, feeds):
@@ -78,20 +129,27 @@ def main() -> None:
     with np.load(given) as archive:
         feeds = dict(archive)
     name, _, modules = runtime.partition("=")
-    version, found, seconds = _web(modules, model, feeds, runs) if modules else _timed(name, model, feeds, runs)
+    where = {}
+    if runtime.startswith("onnxruntime@"):
+        version, found, seconds, where = _on_provider(runtime.partition("@")[2], model, feeds, runs)
+    else:
+        version, found, seconds = _web(modules, model, feeds, runs) if modules else _timed(name, model, feeds, runs)
     np.savez(outputs, *found.values())
-    print(json.dumps({"version": version, "names": list(found), "seconds": seconds}))
+    print(json.dumps({"version": version, "names": list(found), "seconds": seconds, **where}), flush=True)
 
 
 def _timed(runtime, model, feeds, runs):
     version, run = {"onnxruntime": _onnxruntime, "openvino": _openvino}[runtime](model, feeds)
-    found = run()
+    return version, run(), _least(run, runs)
+
+
+def _least(run, runs):
     seconds = []
     for _ in range(runs):
         start = time.process_time()
         run()
         seconds.append(time.process_time() - start)
-    return version, found, min(seconds)
+    return min(seconds, default=0.0)
 
 
 if __name__ == "__main__":

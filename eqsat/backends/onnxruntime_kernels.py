@@ -21,7 +21,8 @@ DOMAIN = "com.microsoft"
 CPU = "cpu"
 """The execution provider that every ONNX Runtime has, and that the others leave to what they have no kernels for."""
 
-_TABLES = Path(__file__).parent / "providers"
+TABLES = Path(__file__).parent / "providers"
+"""Kernels of the other execution providers, a file for each."""
 _OPEN = 2**31 - 1
 """Last version of a kernel that has none. It is taken for its first one only: what later ones mean it cannot know."""
 
@@ -144,7 +145,7 @@ def left_to_cpu(provider: str) -> frozenset[str]:
 
 def provider_names() -> tuple[str, ...]:
     """Names of the execution providers, beside the CPU's, whose kernels are known."""
-    return tuple(sorted(path.stem for path in _TABLES.glob("*.json")))
+    return tuple(sorted(path.stem for path in TABLES.glob("*.json")))
 
 
 @cache
@@ -194,7 +195,7 @@ def _kernels(provider: str = CPU) -> dict[tuple[str, str], list[_Kernel]]:
     """Domain and operator -> its kernels, of all versions."""
     found: dict[tuple[str, str], list[_Kernel]] = {}
     if provider != CPU:
-        table: dict[str, list[Any]] = json.loads((_TABLES / f"{provider}.json").read_text("utf-8"))["kernels"]
+        table: dict[str, list[Any]] = json.loads((TABLES / f"{provider}.json").read_text("utf-8"))["kernels"]
         for key, kernels in table.items():
             found[split_key(key)] = [_of_table(*kernel) for kernel in kernels]
         return found

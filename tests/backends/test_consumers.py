@@ -257,6 +257,14 @@ def test_openvino_reads_sequences_between_tensors_since_a_release() -> None:
         eqsat.optimize(model, consumer="openvino=2025.0")
 
 
+def test_norms_of_groups_that_a_release_of_openvino_does_not_load_are_spelled_out() -> None:
+    """2025.4 takes the scale of opset 21, one for each channel, for that of opset 18, one for each group."""
+    constants = {"s": np.arange(1, 5, dtype=np.float32), "b": np.ones(4, np.float32)}
+    model = _model([make("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)], constants, 21, (2, 4, 5, 3))
+    assert "GroupNormalization" in eqsat.optimize(model, consumer="openvino=2026.4").report.operators_after
+    assert "GroupNormalization" not in eqsat.optimize(model, consumer="openvino=2025.0").report.operators_after
+
+
 @pytest.mark.parametrize("consumer", ["onnxruntime=1.20", "onnxruntime=1.22", "onnxruntime-avx2=1.20"])
 def test_types_that_the_consumer_has_no_kernel_for_are_one_clear_error(consumer: str) -> None:
     """Signed filters that are no constant, which nothing makes unsigned; releases from 1.31 on have a kernel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -9,9 +10,11 @@ import onnx
 import pytest
 
 import eqsat
+from benchmarks.provider_kernels import asked, kernels_of, row
 from eqsat.backends.consumer import consumer_names, find_consumer
-from eqsat.backends.onnxruntime_kernels import CPU, left_to_cpu, provider_names, runs_on
+from eqsat.backends.onnxruntime_kernels import CPU, TABLES, left_to_cpu, provider_names, runs_on
 from eqsat.ir.types import tensor_type
+from tests.onnxruntime_programs import shared_heads
 
 make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
 FLOAT, HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
@@ -69,6 +72,51 @@ def test_every_table_belongs_to_a_consumer() -> None:
 )
 def test_kernels_are_those_of_versions_and_types(op: str, types: tuple[str, ...], version: int, expected: bool) -> None:
     assert runs_on("cuda", op, [tensor_type(t, (1, 1)) for t in types], version) is expected
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "expected"),
+    [
+        ("MatMul", ("float32", "float32"), True),
+        ("Max", ("float32", "float32"), True),
+        ("Sum", ("float32", "float32"), False),
+        ("Add", ("int64", "int64"), False),
+        ("Erf", ("float64",), False),
+        ("Relu", ("bfloat16",), False),
+        ("Attention", ("float32", "float32", "float32"), False),
+        ("QuantizeLinear", ("float32", "float32", "uint8"), False),
+        ("DequantizeLinear", ("uint8", "float32", "uint8"), True),
+        ("com.microsoft::FusedMatMul", ("float32", "float32"), False),
+        ("com.microsoft::MultiHeadAttention", ("float32", "float32", "float32"), True),
+        ("com.microsoft::MatMulNBits", ("float32", "uint8", "float32"), True),
+    ],
+)
+def test_kernels_of_webgpu(op: str, types: tuple[str, ...], expected: bool) -> None:
+    assert runs_on("webgpu", op, [tensor_type(t, (1, 1)) for t in types]) is expected
+
+
+def test_the_kernels_of_webgpu_are_those_that_the_provider_registers() -> None:
+    """Where it is installed, of that release, and finds a device."""
+    pytest.importorskip("onnxruntime_ep_webgpu")
+    table = json.loads((TABLES / "webgpu.json").read_text("utf-8"))
+    try:
+        provider, release, kernels = asked("onnxruntime_ep_webgpu")
+    except RuntimeError as error:
+        pytest.skip(f"no device: {error}")
+    if release != table["release"]:
+        pytest.skip(f"{release} is installed, not {table['release']}")
+    found = {key: [row(k) for k in some] for key, some in kernels_of(provider, kernels).items()}
+    assert (provider, found) == (table["provider"], table["kernels"])
+
+
+def test_attention_that_webgpu_has_no_kernel_for_is_not_made() -> None:
+    """GroupQueryAttention has one there, which refuses what is not causal, and so a mask in its place."""
+    grouped, heads = "com.microsoft::GroupQueryAttention", "com.microsoft::MultiHeadAttention"
+    assert grouped in eqsat.optimize(shared_heads(), consumer="onnxruntime", opset=21).report.operators_after
+    report = eqsat.optimize(shared_heads(), consumer="onnxruntime-webgpu").report
+    assert not {grouped, "Attention"} & set(report.operators_after)
+    assert heads in report.operators_after
+    assert not report.needs.get("left_to_cpu")
 
 
 @pytest.mark.parametrize("consumer", PROVIDERS)
