@@ -9,9 +9,9 @@ columns ``nodes`` say how many nodes a run has, how many of them are on the CPU,
 read in a process of its own, so that what crashes one reading ends nothing else. For each reader the original and the result
 run on the same random inputs; errors are largest differences from the original in ONNX Runtime without optimisation, as a part
 of the largest output. The result agrees if its error is at most `TWICE` that of the original in the same reader, or `SMALL`.
-``time``: least CPU time of ``--runs`` (7), of the original over that of the result. ``failed``: what the reader said, or the signal
-that ended it; of the original it is in brackets. Without ``--for`` the file is the one made by default, and ``runtime`` is the
-release of ONNX Runtime that its report says it needs."""
+``time``: least CPU time of ``--runs`` (7), of the original over that of the result. ``failed``: what the reader said, or the
+signal that ended it; of the original it is in brackets. Without ``--for`` the file is the one made by default, and ``runtime`` is
+the release of ONNX Runtime that its report says it needs."""
 
 from __future__ import annotations
 
@@ -116,8 +116,9 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=30.0)
     given = parser.parse_args()
     options = Options.of({"consumer": given.consumer, "verify": False, "time_limit_s": given.time_limit})
+    told = ("errors: original, ours", "agree", "time", "nodes (on the CPU, copies)")
     columns = [f"{re.split('[=:,]', reader)[0]} {i + 1}: {what}" for i, reader in enumerate(given.reader)
-               for what in ("errors: original, ours", "agree", "time", "nodes (on the CPU, copies)")[: 3 + ("@" in reader)]]  # fmt: skip
+               for what in told[: 3 + ("@" in reader)]]  # fmt: skip
     print(f"| model | operators | opset | runtime | {' | '.join(columns)} |")
     print("|" + "---|" * (4 + len(columns)))
     agreeing = 0

@@ -3,9 +3,9 @@
     python -m benchmarks.provider_kernels CUDAExecutionProvider > eqsat/backends/providers/cuda.json
     python -m benchmarks.provider_kernels onnxruntime_ep_webgpu > eqsat/backends/providers/webgpu.json
 
-asks the ONNX Runtime of this Python, which must have been built with the provider (``onnxruntime-gpu``) and able to load it, or the
-package of a provider that plugs in, which must find a device. A kernel is the first and the last version of its operator (``null``: none was newer), and the element types
-of each type parameter; kernels that differ in one parameter are one.
+asks the ONNX Runtime of this Python, which must have been built with the provider (``onnxruntime-gpu``) and able to load it, or
+the package of a provider that plugs in, which must find a device. A kernel is the first and the last version of its operator
+(``null``: none was newer), and the element types of each type parameter; kernels that differ in one parameter are one.
 """
 
 import json
