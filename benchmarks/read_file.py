@@ -4,8 +4,8 @@ PYTHON read_file.py RUNTIME MODEL.onnx FEEDS.npz OUTPUTS.npz [RUNS]
 
 ``RUNTIME`` is ``onnxruntime``, ``openvino`` or ``onnxruntime-web=FOLDER``, a folder in which ``npm install onnxruntime-web`` was
 called; or ``onnxruntime@PROVIDER[,OPTION=VALUE...]``, an execution provider built in (``OpenVINOExecutionProvider``) or the
-package of one that plugs in (``onnxruntime_ep_webgpu``). Prints its version and the least CPU time of a run, in seconds, as JSON; with a
-provider also how many ``nodes`` a run has, those ``on_cpu`` by operator, and the ``copies`` between.
+package of one that plugs in (``onnxruntime_ep_webgpu``). Prints its version and the least CPU time of a run, in seconds, as JSON;
+with a provider also how many ``nodes`` a run has, those ``on_cpu`` by operator, and the ``copies`` between.
 """
 
 from __future__ import annotations

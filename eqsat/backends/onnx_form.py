@@ -121,16 +121,20 @@ class _Values:
 def choose_form(graph: Graph) -> Form:
     """The graph at its source's opset, or at the first newer one that can express it and its bodies; at an older one if it can
     be, where ONNX Runtime would spell an operator out that it has a kernel for there, or leave to the CPU one that its execution
-    provider has a kernel for, and where the file may not be as new as its source.
+    provider has a kernel for, and where the file may not be as new as its source. The CPU's kernels count alone where no opset has
+    all of both.
 
     Raises `OutputError` if no opset can that the file may have and the installed ONNX Runtime loads.
     """
     form = _first_form(graph)
     if form.opset < _source(graph):
         return form
-    provider = envelope_of(graph).provider
-    opset = min((_with_kernel(op, form.opset, provider) for op in _operators(form.nodes)), default=form.opset)
-    return form if opset == form.opset else _lowered(graph, opset) or form
+    for provider in dict.fromkeys((envelope_of(graph).provider, CPU)):
+        opset = min((_with_kernel(op, form.opset, provider) for op in _operators(form.nodes)), default=form.opset)
+        found = form if opset == form.opset else _lowered(graph, opset)
+        if found is not None:
+            return found
+    return form
 
 
 def _first_form(graph: Graph) -> Form:

@@ -141,6 +141,21 @@ def test_a_file_is_as_old_as_the_kernels_of_its_provider() -> None:
     assert eqsat.optimize(model, consumer="onnxruntime").to_onnx().opset_import[0].version == 22
 
 
+def test_a_file_that_cannot_be_as_old_as_those_kernels_is_one_that_the_cpu_runs() -> None:
+    """HardSwish has kernels up to opset 21 on WebGPU, RMSNormalization from 23 on, QuantizeLinear before 28 on the CPU."""
+    nodes = [
+        make("HardSwish", ["x"], ["h"]),
+        make("RMSNormalization", ["h", "g"], ["n"]),
+        make("QuantizeLinear", ["n", "s", "z"], ["q"]),
+        make("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    constants = {"s": np.float32(0.1), "z": np.uint8(128), "g": np.ones(8, np.float32)}
+    model = _model(nodes, (4, 8), 28, **{name: np.asarray(v) for name, v in constants.items()})
+    result = eqsat.optimize(model, consumer="onnxruntime-webgpu", only_rules=())
+    assert 23 <= result.to_onnx().opset_import[0].version < 28
+    assert {"HardSwish", "QuantizeLinear"} <= set(result.report.needs["left_to_cpu"])
+
+
 def test_an_operator_newer_than_those_kernels_is_not_made() -> None:
     """Attention would lift the file to opset 23, where the pool has no kernel."""
     nodes = [
