@@ -17,7 +17,7 @@ from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope, envelope_of
 from eqsat.frontends.onnx.versions.steps import OLDEST, first_version
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import OPSET, operator, split_key, traits_of
-from eqsat.ir.types import TensorType, Type, is_sequence
+from eqsat.ir.types import Dim, TensorType, Type, is_sequence
 
 _FOLDER = Path(__file__).parent / "consumers"
 _BYTES = frozenset(("int8", "uint8"))
@@ -31,7 +31,8 @@ class Consumer:
     ``refuses`` those that it does not. ``bytes``: what it computes on 8-bit integers, beside moving them, if that is little.
     ``avoids``: operators that it reads, and runs slower than what they are made of. ``fuses_slowly``: operators that it fuses
     others into when it loads a file, and runs slower than these. ``lacks``: operator, or operator and number of the input, to
-    the element types that it has no kernel for; ``wrong``: to those that it may compute wrong.
+    the element types that it has no kernel for; ``wrong``: to those that it may compute wrong; ``as_wide``: to two inputs, or it
+    may be wrong where their last extents differ.
     ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
     domain they are written for. ``provider``: the execution provider of ONNX Runtime whose kernels programs are made of
     (`eqsat.backends.onnxruntime_kernels`); what it has none for it leaves to the CPU, with copies before and after.
@@ -52,6 +53,7 @@ class Consumer:
     bytes: frozenset[str] | None = None
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     wrong: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    as_wide: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
     without_rules: tuple[str, ...] = ()
     with_rules: tuple[str, ...] = ()
     provider: str = CPU
@@ -91,7 +93,8 @@ class Consumer:
 
     def is_right(self, key: str, types: Sequence[Type | None]) -> bool:
         """Whether it has an operator for inputs of these types, and computes it right."""
-        return self.has(key, types) and not _lists(self.wrong, key, types)
+        wide = {_last(types[i]) for i in self.as_wide.get(key, ())}
+        return self.has(key, types) and not _lists(self.wrong, key, types) and len(wide) <= 1
 
     @property
     def unsupported(self) -> frozenset[str]:
@@ -101,6 +104,10 @@ class Consumer:
 
 def _names(types: Sequence[Type | None]) -> list[str]:
     return [t.dtype.name.lower() if isinstance(t, TensorType) else "" for t in types]
+
+
+def _last(type: Type | None) -> Dim | None:
+    return type.shape[-1] if isinstance(type, TensorType) and type.shape else None
 
 
 def _lists(table: Mapping[str, frozenset[str]], key: str, types: Sequence[Type | None]) -> bool:

@@ -250,6 +250,12 @@ def _closed(bias: Term, mask: Ref) -> Term:
 ROWS = [
     *USED,
     *stated(NAMES, worthwhile("kernels for one batch: q.shape[0] == k.shape[0]")),
+    worthwhile(
+        Condition(  # on GPUs others are stored wrong (WebGPU, 0.4.0)
+            "results alone, stored keys, or heads in blocks of 4",
+            lambda m: m.part is None or m.pk is not None or _rows(m).size % 4 == 0,
+        )
+    ),
     Condition("a mask or causality", lambda m: m.mask is None or not _is_causal(m)),
     worthwhile(Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE)),
     worthwhile(

@@ -119,6 +119,14 @@ def test_attention_that_webgpu_has_no_kernel_for_is_not_made() -> None:
     assert not report.needs.get("left_to_cpu")
 
 
+@pytest.mark.parametrize(("width", "taken"), [(32, True), (48, False)])
+def test_webgpu_is_given_attention_on_values_as_wide_as_keys(width: int, taken: bool) -> None:
+    """It stores values in the shape of keys."""
+    types = [tensor_type("float32", (1, 6, n)) for n in (32, 32, width)]
+    assert find_consumer("onnxruntime-webgpu").takes("com.microsoft::MultiHeadAttention", types) is taken
+    assert find_consumer("onnxruntime").takes("com.microsoft::MultiHeadAttention", types)
+
+
 @pytest.mark.parametrize("consumer", PROVIDERS)
 def test_what_a_provider_has_no_kernel_for_is_not_made(consumer: str) -> None:
     model = _quantised()
