@@ -3,6 +3,7 @@ the functions of C take many times as long as exponentials, which are computed f
 takes 192 us, and 22 us so spelled; PRelu of images 4 to 16 times as long as a maximum, or a sum of both halves."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,34 +15,36 @@ from eqsat.ir.types import DType
 from eqsat.rules.onnxruntime.parameters import lies_along
 from eqsat.samples import Sampler, fixed
 
-equation = Equations(
-    __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source="contrib operators of ONNX Runtime"
+_equations = partial(
+    Equations,
+    __name__,
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="contrib operators of ONNX Runtime",
 )
-FLOAT32 = kernels("x", DType.FLOAT)
-FLOAT32_OR_HALF = kernels("x", DType.FLOAT, DType.FLOAT16)  # half precision: on GPUs
+equation = _equations(where=[kernels("x", DType.FLOAT)])
+fused = _equations(where=[kernels("x", DType.FLOAT, DType.FLOAT16)])  # of half precision there are kernels for GPUs
 
 
 for kind, name, kernel, biased in (("none", "gelu", "Gelu", "BiasGelu"), ("tanh", "fast_gelu", "FastGelu", "FastGelu")):
-    equation(  # for files of old opsets, too
-        f"use_{name}_of_runtime", f"Gelu(x, approximate={kind!r}) == com.microsoft.{kernel}(x)", FLOAT32_OR_HALF
+    fused(  # for files of old opsets, too
+        f"use_{name}_of_runtime", f"Gelu(x, approximate={kind!r}) == com.microsoft.{kernel}(x)"
     )
-    equation(
+    fused(
         f"fuse_bias_into_{name}",
         f"Gelu(x + b, approximate={kind!r}) == com.microsoft.{biased}(x, b)",
-        FLOAT32_OR_HALF,
         "b lies along the last axis: lies_along(b, x)",
         functions=named(lies_along),
     )
-equation(
+fused(
     "recognise_quick_gelu",
     "x * Sigmoid(x * c) == com.microsoft.QuickGelu(x, alpha=c.low)",
     constant("c"),
     same_type("x"),
-    FLOAT32_OR_HALF,
     "c is one finite number: c.low == c.high and finite(c.low)",
     functions={"finite": math.isfinite},
 )
-equation("recognise_swish_as_quick_gelu", "x * Sigmoid(x) == com.microsoft.QuickGelu(x, alpha=1.0)", FLOAT32_OR_HALF)
+fused("recognise_swish_as_quick_gelu", "x * Sigmoid(x) == com.microsoft.QuickGelu(x, alpha=1.0)")
 
 
 def _slopes(d: Sampler) -> dict[str, Any]:
@@ -55,19 +58,16 @@ SQUARES = f"({E} * ({E} + {TWO}))"  # of 1 + exp(x), less 1; beyond 20 the quoti
 equation(
     "spell_mish_by_exponentials",
     f"Mish(x) == x * ({SQUARES} / ({SQUARES} + {TWO}))",
-    FLOAT32,
     source="tanh(log(u)) = (u^2 - 1) / (u^2 + 1)",
 )
 equation(
     "spell_elu_by_exponential",
     "Elu(x, alpha=1) == Max(x, Exp(Clip(x, None, number(0, x.dtype))) - number(1, x.dtype))",
-    FLOAT32,
     source="exp(x) - 1 >= x",
 )
 equation(
     "take_larger_of_value_and_its_part_instead_of_prelu",
     "PRelu(x, s) == Max(x, x * s)",
-    FLOAT32,
     constant("s"),
     "a positive part: 0 < s.low and s.high <= 1",
     source="ONNX PRelu",
@@ -76,7 +76,6 @@ equation(
 equation(
     "add_halves_instead_of_prelu",
     "PRelu(x, s) == Relu(x) + Clip(x, None, number(0, x.dtype)) * s",
-    FLOAT32,
     constant("s"),
     finite("s"),
     source="ONNX PRelu",
