@@ -54,6 +54,21 @@ class Products:
                 if len(independent) > 1:
                     yield independent
 
+    def read_alike(self, group: Sequence[Branch]) -> Iterator[list[Branch]]:
+        """Those of a group whose products, or sums of them with a bias, the same functions of one value read, if others' do
+        not: such a function follows only a product of them alone. So do those that are left."""
+        alike: dict[frozenset[str], list[Branch]] = {}
+        for branch in group:
+            alike.setdefault(frozenset(self._functions_of(branch.node)), []).append(branch)
+        yield from (part for part in alike.values() if 1 < len(part) < len(group))
+
+    def _functions_of(self, value: Ref) -> Iterator[str]:
+        for op, reader, inputs in self._view.users(value):
+            if op == "Add" and any(i is not None and i.is_constant for i in inputs):
+                yield from self._functions_of(reader)
+            elif traits_of(op).operands == 1:
+                yield op
+
     def is_cut(self, x: Ref, node: Ref) -> bool:
         """Whether the product is already cut from a wider product of ``x``."""
         return any(wide in self._of[x.handle] for wide in self._cut_from.get(node.handle, ()))

@@ -120,8 +120,10 @@ def merge_products(op: str) -> None:
         for group in found.groups(key):
             if not all(found.is_cut(b.x, b.node) for b in group):
                 axes = axes_by(group[0].node.attributes)
-                sizes = [int(b.w.shape[axes.outer]) for b in group]
-                yield from parts_of(_wide(op, group, sizes), group, sizes, axes.result % group[0].node.rank)
+                for side_by_side in (group, *found.read_alike(group)):
+                    sizes = [int(b.w.shape[axes.outer]) for b in side_by_side]
+                    whole = _wide(op, side_by_side, sizes)
+                    yield from parts_of(whole, side_by_side, sizes, axes.result % group[0].node.rank)
 
     merge.__name__ = f"merge_{spelled}s_of_one_input"
     merge.__doc__ = f"""``({op}(x, w1), {op}(x, w2), ...) == Split({op}(x, Concat(w1, w2, ...)))`` along the channels put out.

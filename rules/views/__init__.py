@@ -14,6 +14,7 @@
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`
     x[0:a], x[a:n] == Split(x, (a, n - a))                        slices that cover a value    `parts`
     x[0], x[1], ... == Squeeze(Split(x, (1, 1, ...)))             elements, one by one         `elements`
+    Concat(Unsqueeze(x[0:k]), Unsqueeze(x[k:2*k])) == Reshape(x)  stacked again, elements too  `elements`
     x[::-1][0] == x[-1], Transpose(x, p)[i] == x[i]               elements where they lie      `elements`
     Reshape(Transpose(Reshape(x))) == Transpose(Reshape(x))       fewest axes                  `transposed_views`
     Transpose(Reshape(Transpose(x))) == Reshape(x)                where groups of axes stay    `transposed_views`

@@ -3,8 +3,9 @@
 An `Element` is what a Gather by a constant number takes of a value, or a part of one element without its axis.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import slice_term
-from eqsat.rules.views.parts import concats, parts_of
+from eqsat.rules.views.parts import Part, concats, parts_by_class, parts_of
 from eqsat.samples import Drawing, Instance, Sampler
 
 group_rule = Equations(__name__, source="ONNX Gather, Split and Concat").over_groups
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -112,27 +114,31 @@ def _joined(view: GroupView) -> Iterator[Match]:
 def join_elements(m: Match) -> Term:
     """``Concat(x[a], x[a + 1], ...) == Reshape(Transpose(x[a:b]))``, the axis of the elements before the one that is joined."""
     taken = slice_term(m.whole, {m.axis: range(m.start, m.start + m.n)})
-    others = [i for i in range(m.whole.rank) if i != m.axis]
-    perm = (*others[: m.along], m.axis, *others[m.along :])
+    perm = _moved(m.whole.rank, m.axis, m.along)
     shape = [m.n if i == m.axis else m.whole.shape[i] for i in perm]
     return viewed(transpose(taken, perm), shape, m.root.shape, m.whole)
 
 
-def _stacked(view: GroupView) -> Iterator[Match]:
-    """Each concatenation of elements of one value, each with an axis of its own, that come one after the other."""
-    found = by_class(elements(view))
+def _stacks(
+    view: GroupView, found: Mapping[int, Sequence[_T]], place: Callable[[_T, int], Hashable]
+) -> Iterator[Match]:
+    """Each concatenation of values that are ``found``, each with an axis of its own, at the places from the first one on."""
     ops = operators_with(is_view) if found else ()
     views = by_class((node, x) for node, (x, *_) in complete_nodes(view, *ops))
-    seen = ((handle, e) for handle, xs in views.items() for x in xs for e in found.get(x.handle, ()))
-    apart = {(handle, e.whole.handle, e.axis, e.index) for handle, e in seen}
+    seen = ((handle, one) for handle, xs in views.items() for x in xs for one in found.get(x.handle, ()))
+    apart = {(handle, place(one, 0)) for handle, one in seen}
     for node, (along, operands) in concats(view):
         head, *rest = operands
         for x in views.get(head.handle, ()) if rest else ():
             alone = x.type.shape is not None and head.type.shape == (*x.shape[:along], 1, *x.shape[along:])
             for first in found.get(x.handle, ()) if alone else ():
-                places = ((first.whole.handle, first.axis, first.index + i) for i in range(len(operands)))
-                if all((o.handle, *place) in apart for o, place in zip(operands, places, strict=True)):
+                if all((o.handle, place(first, i)) in apart for i, o in enumerate(operands)):
                     yield Match({"first": first, "along": along, "n": len(operands)}, node)
+
+
+def _stacked(view: GroupView) -> Iterator[Match]:
+    """Each concatenation of elements of one value, each with an axis of its own, that come one after the other."""
+    return _stacks(view, by_class(elements(view)), lambda e, i: (e.whole.handle, e.axis, e.index + i))
 
 
 _STACK = "Concat(Unsqueeze(Gather(x, i, axis=a), u), Unsqueeze(Gather(x, j, axis=a), u), axis=b)"
@@ -143,8 +149,46 @@ def stack_elements(m: Match) -> Term:
     """``Concat(Unsqueeze(x[a]), Unsqueeze(x[a + 1]), ...) == Transpose(x[a:b])``, the axis of the elements where they are put."""
     whole, axis = m.first.whole, m.first.axis
     taken = slice_term(whole, {axis: range(m.first.index, m.first.index + m.n)})
-    others = [i for i in range(whole.rank) if i != axis]
-    return transpose(taken, (*others[: m.along], axis, *others[m.along :]))
+    return transpose(taken, _moved(whole.rank, axis, m.along))
+
+
+def _moved(rank: int, axis: int, along: int) -> tuple[int, ...]:
+    """The permutation that puts ``axis`` at ``along`` and leaves the others in order."""
+    others = [i for i in range(rank) if i != axis]
+    return (*others[:along], axis, *others[along:])
+
+
+def _stacked_parts(view: GroupView) -> Iterator[Match]:
+    """Each concatenation of parts of one value, all of one size, each with an axis of its own, that come one after the other."""
+
+    def place(part: Part, i: int) -> Hashable:
+        size = part.end - part.start
+        return (part.whole.handle, part.axis, part.start + i * size, size)
+
+    return _stacks(view, parts_by_class(view), place)
+
+
+def _draw_stacked_parts(d: Sampler) -> Instance:
+    """Parts along an axis with an axis of their own, mostly all of one size, and stacked in order."""
+    drawing = Drawing()
+    count, size, *shape = d.extents(d.integer(3, 4))
+    axis, along = d.integer(0, len(shape)), d.integer(0, len(shape) + 1)
+    sizes = [d.choose((size, size, size + 1)), *[size] * count]
+    x = drawing.value(d.floats((*shape[:axis], sum(sizes), *shape[axis:])), d.subset(shape, 0.3))
+    found = drawing.op("Split", x, sizes, axis=axis, outputs=len(sizes))[sizes[0] != size :: d.choose((1, 1, 1, 2))]
+    apart = [drawing.op("Unsqueeze", part, [along]) for part in found[:: d.choose((1, 1, 1, 1, -1))]]
+    return drawing.finish(drawing.op("Concat", *apart, axis=along))
+
+
+@group_rule(find=_stacked_parts, sample=_draw_stacked_parts)
+def stack_parts(m: Match) -> Term:
+    """``Concat(Unsqueeze(x[a : a+k]), Unsqueeze(x[a+k : a+2k]), ...) == Transpose(Reshape(x[a:b], [..., n, k, ...]))``, the
+    axis of the parts where they are put."""
+    whole, axis, start, size = m.first.whole, m.first.axis, m.first.start, m.first.end - m.first.start
+    before, after = whole.shape[:axis], whole.shape[axis + 1 :]
+    taken = slice_term(whole, {axis: range(start, start + m.n * size)})
+    apart = viewed(taken, (*before, m.n * size, *after), (*before, m.n, size, *after), whole)
+    return transpose(apart, _moved(whole.rank + 1, axis, m.along))
 
 
 def _elements_of_slices(view: GroupView) -> Iterator[Match]:

@@ -79,6 +79,16 @@ def test_elements_that_are_stacked_again_are_the_value() -> None:
     assert result.report.operators_after == {"Relu": 1}
 
 
+def test_parts_that_are_stacked_again_are_a_view_of_the_value() -> None:
+    """As mixtures of experts stack what experts that stand side by side compute."""
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", ("batch", 12))
+    parts = b.op("Split", x, b.constant([4, 4, 4], "int64"), outputs=3, axis=1)
+    apart = [b.op("Unsqueeze", part, b.constant([1], "int64")) for part in parts]
+    after = eqsat.optimize(b.finish({"y": b.op("Concat", *apart, axis=1)}), form="flat").report.operators_after
+    assert after == {"Reshape": 1}
+
+
 def written(columns: int, reduction: str = "none") -> Graph:
     """``x[:, :columns] = y`` as a ScatterND at a grid of positions, with a symbolic batch."""
     b = eqsat.GraphBuilder()

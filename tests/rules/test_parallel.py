@@ -177,9 +177,18 @@ def test_batches_of_right_operands_merge() -> None:
 
 
 def test_different_activations_stay_apart() -> None:
-    ops = iter(("Relu", "Tanh", "Relu"))
+    ops = iter(("Relu", "Tanh", "Sigmoid"))
     graph = branches([2, 3, 4], lambda b, y, n: b.op(next(ops), y))
-    assert counts(optimized(graph)) == {"MatMul": 1, "Split": 1, "Relu": 2, "Tanh": 1}
+    assert counts(optimized(graph)) == {"MatMul": 1, "Split": 1, "Relu": 1, "Tanh": 1, "Sigmoid": 1}
+
+
+@pytest.mark.parametrize("others", ["Tanh", "Softmax"])
+def test_products_that_one_activation_follows_are_one_product_beside_those_of_another(others: str) -> None:
+    ops = iter(("Relu", others, "Relu", others, "Relu"))
+    graph = branches([2, 3, 4, 5, 6], lambda b, y, n: b.op(next(ops), b.op("Add", y, b.constant(array(n)))), (2, 4))
+    result = counts(optimized(graph))
+    assert result["Relu"] == 1
+    assert result["Gemm"] == result["Split"] == 2
 
 
 def test_activations_with_different_attributes_stay_apart() -> None:
