@@ -121,8 +121,8 @@ class _Values:
 def choose_form(graph: Graph) -> Form:
     """The graph at its source's opset, or at the first newer one that can express it and its bodies; at an older one if it can
     be, where ONNX Runtime would spell an operator out that it has a kernel for there, or leave to the CPU one that its execution
-    provider has a kernel for, and where the file may not be as new as its source. The CPU's kernels count alone where no opset has
-    all of both.
+    provider has a kernel for, and where the file may not be as new as its source. Where no opset has all kernels of both, those
+    of the CPU count alone.
 
     Raises `OutputError` if no opset can that the file may have and the installed ONNX Runtime loads.
     """
