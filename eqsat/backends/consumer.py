@@ -32,7 +32,7 @@ class Consumer:
     ``avoids``: operators that it reads, and runs slower than what they are made of. ``fuses_slowly``: operators that it fuses
     others into when it loads a file, and runs slower than these. ``lacks``: operator, or operator and number of the input, to
     the element types that it has no kernel for; ``wrong``: to those that it may compute wrong; ``as_wide``: to two inputs, or it
-    may be wrong where their last extents differ.
+    may be wrong where their last extents differ. ``slow``: to those for which an operator takes longer than what it is made of.
     ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
     domain they are written for. ``provider``: the execution provider of ONNX Runtime whose kernels programs are made of
     (`eqsat.backends.onnxruntime_kernels`); what it has none for it leaves to the CPU, with copies before and after.
@@ -54,6 +54,7 @@ class Consumer:
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     wrong: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     as_wide: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    slow: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     without_rules: tuple[str, ...] = ()
     with_rules: tuple[str, ...] = ()
     provider: str = CPU
@@ -75,6 +76,7 @@ class Consumer:
             and self.reads_operator(key)
             and self.is_right(key, types)
             and self.runs(key, types)
+            and not _lists(self.slow, key, types)
             and (self.bytes is None or _BYTES.isdisjoint(_names(types)) or key in self.bytes or _moves(key))
         )
 
@@ -168,7 +170,7 @@ def _values(data: Mapping[str, Any]) -> dict[str, Any]:
     """What a table says, as fields of a `Consumer`."""
     values = dict(data)
     for key, value in data.items():
-        if key in ("lacks", "wrong"):
+        if key in ("lacks", "wrong", "slow"):
             values[key] = {op: frozenset(types) for op, types in value.items()}
         elif is_sequence(value):
             values[key] = tuple(value) if key.endswith("_rules") else frozenset(value)

@@ -198,3 +198,11 @@ def test_half_precision_has_operators_that_the_cpu_converts_it_for() -> None:
     model = _model(nodes, (2, 4, 8), 17, HALF, w=weights, scale=scale, bias=bias)
     _, written = _optimized(model, "onnxruntime-cuda")
     assert "SkipLayerNormalization" in {n.op_type for n in written.graph.node}
+
+
+@pytest.mark.parametrize(("consumer", "fused"), [("onnxruntime", False), ("onnxruntime-cuda", True)])
+def test_norms_of_sums_in_half_precision_are_of_providers_that_are_fast_at_them(consumer: str, fused: bool) -> None:
+    nodes = [make("Add", ["x", "x2"], ["s"]), make("RMSNormalization", ["s", "scale"], ["y"])]
+    model = _model([make("Relu", ["x"], ["x2"]), *nodes], (2, 4, 8), 23, HALF, scale=np.ones(8, np.float16))
+    _, written = _optimized(model, consumer)
+    assert ("SkipSimplifiedLayerNormalization" in {n.op_type for n in written.graph.node}) is fused
