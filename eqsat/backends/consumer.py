@@ -17,7 +17,7 @@ from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope, envelope_of
 from eqsat.frontends.onnx.versions.steps import OLDEST, first_version
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import OPSET, operator, split_key, traits_of
-from eqsat.ir.types import Dim, TensorType, Type, is_sequence
+from eqsat.ir.types import TensorType, Type, is_sequence
 
 _FOLDER = Path(__file__).parent / "consumers"
 _BYTES = frozenset(("int8", "uint8"))
@@ -95,8 +95,9 @@ class Consumer:
 
     def is_right(self, key: str, types: Sequence[Type | None]) -> bool:
         """Whether it has an operator for inputs of these types, and computes it right."""
-        wide = {_last(types[i]) for i in self.as_wide.get(key, ())}
-        return self.has(key, types) and not _lists(self.wrong, key, types) and len(wide) <= 1
+        shapes = [getattr(types[i], "shape", None) for i in self.as_wide.get(key, ())]
+        alike = len({shape[-1] if shape else None for shape in shapes}) <= 1
+        return self.has(key, types) and not _lists(self.wrong, key, types) and alike
 
     @property
     def unsupported(self) -> frozenset[str]:
@@ -106,10 +107,6 @@ class Consumer:
 
 def _names(types: Sequence[Type | None]) -> list[str]:
     return [t.dtype.name.lower() if isinstance(t, TensorType) else "" for t in types]
-
-
-def _last(type: Type | None) -> Dim | None:
-    return type.shape[-1] if isinstance(type, TensorType) and type.shape else None
 
 
 def _lists(table: Mapping[str, frozenset[str]], key: str, types: Sequence[Type | None]) -> bool:

@@ -112,7 +112,8 @@ def runs_on(provider: str, key: str, types: Sequence[Type | None], version: int 
 
     ``False`` where ONNX Runtime is not installed, which knows the schemas, and for inputs of unknown element types.
     """
-    return _runs_on(provider, split_key(key), _type_strings(types), version)
+    domain, op = split_key(key)
+    return _runs_on(provider, (domain_in_files(op, domain), op), _type_strings(types), version)
 
 
 @cache
