@@ -145,6 +145,43 @@ equation(
 )
 
 
+def _one_axis(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4))
+    batches = int(d.chance(0.2) and x.ndim > 1)
+    shape = (*x.shape[:batches], *d.shape(0, 2), 2 if d.chance(0.15) and x.ndim > 1 + batches else 1)
+    places = d.integers(shape, "int64", -min(x.shape), min(x.shape) - 1)
+    return {"x": x, "i": d.either(places), "n": {"batch_dims": batches} if batches or d.chance() else {}}
+
+
+equation(
+    "gather_along_one_axis",
+    "GatherND(x, i, **n) == Gather(x, Squeeze(i, int64s([-1])), axis=0)",
+    "places along one axis: i.shape[-1] == 1",
+    "no batches: n.attr('batch_dims', 0) == 0",
+    functions=named(int64s),
+    sample=_one_axis,
+)
+
+
+def _turned(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(2, 4))
+    p = d.permutation(x.ndim)
+    a = d.integer(-x.ndim, x.ndim - 1)
+    n = x.shape[p[a]]
+    i = d.integers(d.choose(((3,), (2,), (1,), (), (2, 2))), "int64", -n, n - 1)
+    q = d.permutation(x.ndim + i.ndim - 1) if d.chance(0.15) or i.ndim != 1 else np.argsort(p).tolist()
+    return {"x": x, "i": d.either(i), "s": {"perm": p}, "g": {"axis": a}, "t": {"perm": q}}
+
+
+equation(
+    "gather_along_the_axis_itself",
+    "Transpose(Gather(Transpose(x, perm=p, **s), i, axis=a, **g), perm=q, **t) == Gather(x, i, axis=p[a])",
+    "the axes are back where they were: undoes(q, p)",
+    functions={"undoes": lambda q, p: tuple(np.argsort(p)) == tuple(q)},
+    sample=_turned,
+)
+
+
 # --- numbers chosen by truth values
 
 

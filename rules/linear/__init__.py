@@ -8,6 +8,7 @@
     Norm(x) * g == Norm(x, gain=g)                                and on to the next product   `norm_gains`
     L(w, Pad(x)) == L(w, x, pads), Slice(L(w, x)) == L(w, x)      a border of zeros            `padding`
     (x @ A) @ B == x @ (A @ B)                                    adapters of low rank         `low_rank`
+    L(x[:, i], w) == L(x, w[:, i'])                               i puts channels in order     `channel_order`
     rows of x @ w == (x @ w)'s rows                               stacked rows                 `row_products`
     A' @ B + c == Gemm(A, B, c, transA=1)                         flags, factors, bias         `gemm`
     Einsum(x, y, "bid,bjd->bij") == x @ y'                        axes by their names          `einsum`

@@ -66,7 +66,7 @@ class Products:
         for op, reader, inputs in self._view.users(value):
             if op == "Add" and any(i is not None and i.is_constant for i in inputs):
                 yield from self._functions_of(reader)
-            elif traits_of(op).operands == 1:
+            elif traits_of(op).operands == 1 and not traits_of(op).converts:
                 yield op
 
     def is_cut(self, x: Ref, node: Ref) -> bool:

@@ -557,3 +557,30 @@ def test_constants_in_a_long_row_are_one(op: str) -> None:
     report = eqsat.optimize(b.finish({"y": value})).report
     assert report.operators_after == {op: 1}
     assert report.verification["verdict"] == "within tolerance"
+
+
+# --- channels in another order -------------------------------------------------------------------------------------------
+
+
+def _looked_up(b: GraphBuilder, x: str) -> str:
+    return b.op("Gather", x, b.constant([2, 1, 0], "int64"), axis=1)
+
+
+def _looked_up_by_places(b: GraphBuilder, x: str) -> str:
+    """As PyTorch's newer exporter writes ``x[:, [2, 1, 0]]``."""
+    first = b.op("Transpose", x, perm=[1, 0, 2, 3])
+    found = b.op("GatherND", first, b.constant([[2], [1], [0]], "int64"))
+    return b.op("Transpose", found, perm=[1, 0, 2, 3])
+
+
+@pytest.mark.parametrize("looked_up", [_looked_up, _looked_up_by_places])
+def test_weights_are_stored_in_the_order_in_which_channels_are_looked_up(
+    looked_up: Callable[[GraphBuilder, str], str],
+) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("batch", 3, 8, 8))
+    scaled = b.op("Div", b.op("Sub", x, b.constant(array(3, 1, 1))), b.constant(np.float32(0.25)))
+    y = b.op("Conv", looked_up(b, scaled), b.constant(array(4, 3, 3, 3)), pads=[1, 1, 1, 1])
+    after = counts(optimized(b.finish({"y": y})))
+    assert after["Conv"] == 1
+    assert not after.keys() & {"Gather", "GatherND", "Transpose"}

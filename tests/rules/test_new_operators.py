@@ -68,6 +68,7 @@ LINEAR = {
     "move_shift_behind_it",
     "add_constant_to_bias_of_it",
     "merge_its_of_one_input",
+    "reorder_weights_of_it",
 }
 
 
