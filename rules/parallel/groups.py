@@ -56,11 +56,15 @@ class Products:
 
     def read_alike(self, group: Sequence[Branch]) -> Iterator[list[Branch]]:
         """Those of a group whose products, or sums of them with a bias, the same functions of one value read, if others' do
-        not: such a function follows only a product of them alone. So do those that are left."""
+        not: such a function follows only a product of them alone. So do those that are left. None where one product, cut for
+        each function, is as few operators."""
         alike: dict[frozenset[str], list[Branch]] = {}
         for branch in group:
             alike.setdefault(frozenset(self._functions_of(branch.node)), []).append(branch)
-        yield from (part for part in alike.values() if 1 < len(part) < len(group))
+        apart = sum(1 + (len(part) > 1) + len(functions) for functions, part in alike.items())
+        together = 2 + sum(len(functions) * len(part) for functions, part in alike.items())
+        if apart < together:
+            yield from (part for part in alike.values() if 1 < len(part) < len(group))
 
     def _functions_of(self, value: Ref) -> Iterator[str]:
         for op, reader, inputs in self._view.users(value):
