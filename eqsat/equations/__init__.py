@@ -30,15 +30,16 @@ condition that is not needed for the equation to be true, but for it to be of us
 
 import ast
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
+from eqsat import rewrite
 from eqsat.equations.left import LeftSide
 from eqsat.equations.right import conditions_of, right_side
 from eqsat.equations.syntax import Functions, Shorthands, Text, domains_of
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Condition, Rule, Sample, family_of, register
+from eqsat.rewrite import Condition, Finder, GroupRule, Rule, Sample, family_of, register
 
 
 def equation(
@@ -90,6 +91,31 @@ def equation(
     return register(made)
 
 
+def group_rule(
+    *,
+    find: Finder | None = None,
+    where: Sequence[Condition | str] = (),
+    forms: Sequence[Rule | str] = (),
+    sample: Sample | None = None,
+    functions: Functions | None = None,
+    shorthands: Shorthands | None = None,
+    **stated: Any,
+) -> Callable[[Callable[[Any], Any]], GroupRule]:
+    """`eqsat.rewrite.group_rule` with conditions in words on what a match binds, and forms that are texts.
+
+    Words may call the functions that the module has defined so far, and ``functions``; ``stated``: whatever else the rule does.
+    """
+
+    def decorate(build: Callable[[Any], Any]) -> GroupRule:
+        module, name = build.__module__, build.__name__
+        text = Text(name, "", _own_functions(module) | dict(functions or {}), is_shipped=family_of(module) != "user")
+        drawn = [form(f, shorthands=shorthands) if isinstance(f, str) else f for f in forms]
+        asked = conditions_of(text, None, where)
+        return rewrite.group_rule(find=find, where=asked, forms=drawn, sample=sample, **stated)(build)
+
+    return decorate
+
+
 def form(text: str, *where: Condition | str, shorthands: Shorthands | None = None) -> Rule:
     """A term of which instances are drawn, as of the left side of an equation: what a group rule holds for. It is no rule."""
     there = Text("form", text, {}, shorthands)
@@ -103,6 +129,12 @@ def named(*functions: Any) -> dict[str, Any]:
     return {f.__name__: f for f in functions}
 
 
+def _own_functions(module: str) -> dict[str, Any]:
+    """Those that a module has defined so far."""
+    defined = vars(sys.modules[module]).values()
+    return named(*(f for f in defined if isinstance(f, FunctionType) and f.__module__ == module))
+
+
 class Equations:
     """`equation` with what the equations of a module (``__name__``) have in common; each call may say otherwise.
 
@@ -114,12 +146,15 @@ class Equations:
 
     def __call__(self, name: str, text: str, *where: Condition | str, **options: Any) -> Rule:
         stated = self._common | options
-        stated["functions"] = self._own_functions() | dict(stated.get("functions", {}))
+        stated["functions"] = _own_functions(self._module) | dict(stated.get("functions", {}))
         return equation(name, text, *where, **stated)
 
-    def _own_functions(self) -> dict[str, Any]:
-        defined = vars(sys.modules[self._module]).values()
-        return named(*(f for f in defined if isinstance(f, FunctionType) and f.__module__ == self._module))
+    def over_groups(
+        self, *, find: Finder | None = None, sample: Sample | None = None, **options: Any
+    ) -> Callable[[Callable[[Any], Any]], GroupRule]:
+        """`group_rule` with the same in common, but for how instances are drawn."""
+        common = {fact: value for fact, value in self._common.items() if fact not in ("sample", "quanta")}
+        return group_rule(find=find, sample=sample, **common | options)
 
 
 def spelled(op: str) -> str:
@@ -160,4 +195,4 @@ def _rule(
     )
 
 
-__all__ = ["Equations", "equation", "form", "named", "spelled", "stated"]
+__all__ = ["Equations", "equation", "form", "group_rule", "named", "spelled", "stated"]

@@ -23,18 +23,34 @@ def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
     return build if text.is_shipped else build.now()
 
 
-def conditions_of(text: Text, bound: Collection[str], where: Iterable[Condition | str]) -> tuple[Condition, ...]:
-    """Conditions, those in words made of what these say."""
+def conditions_of(text: Text, bound: Collection[str] | None, where: Iterable[Condition | str]) -> tuple[Condition, ...]:
+    """Conditions, those in words made of what these say, of whatever they name unless it is stated what is bound."""
     return tuple(_in_words(text, bound, c) if isinstance(c, str) else c for c in where)
 
 
-def _in_words(text: Text, bound: Collection[str], words: str) -> Condition:
+def _in_words(text: Text, bound: Collection[str] | None, words: str) -> Condition:
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
     worthwhile = isinstance(words, WorthwhileWords)
     name, _, expression = " ".join(words.split()).rpartition(": ")
-    holds = Compiled(lambda: _predicate(_function(text, bound, _Terms(text, bound).value(text.parsed(expression)))))
+
+    def made() -> Callable[[Match], bool]:
+        e = text.parsed(expression)
+        known = _named_in(text, e) if bound is None else bound
+        return _predicate(_function(text, known, _Terms(text, known).value(e)))
+
+    holds = Compiled(made)
     hints = _Hints(lambda: hints_of(text.parsed(expression), text.functions))
     return Condition(name or expression, holds if text.is_shipped else holds.now(), hints=hints, worthwhile=worthwhile)
+
+
+def _named_in(text: Text, e: ast.expr) -> set[str]:
+    """What an expression names of a match: all but what it calls, what it goes through itself, and constants that are known."""
+    parts = list(ast.walk(e))
+    called = [part.func for part in parts if isinstance(part, ast.Call)]
+    inside = [name for part in parts if isinstance(part, ast.comprehension) for name in ast.walk(part.target)]
+    own = {name.id for name in (*called, *inside) if isinstance(name, ast.Name)}
+    constants = {name for name, known in text.functions.items() if not callable(known)}
+    return {name.id for name in parts if isinstance(name, ast.Name)} - own - constants - {*BUILTINS}
 
 
 def _predicate(evaluated: Callable[[Match], Any]) -> Callable[[Match], bool]:

@@ -14,15 +14,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import constant, kernels, same_type, varies
+from eqsat.conditions import constant, kernels, same_type, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.linear.alignment import FLOATS, are_ordinary_summands, extremes, is_ordinary_shift
 from eqsat.rules.terms import mul
 from eqsat.samples import Drawing, Fixed, Instance, Sampler, fixed
 
-_SOURCE = "associativity over the reals"
+equation = Equations(
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source="associativity over the reals",
+    functions=named(is_ordinary_shift),
+)
 
 _NEAR = 1e-3
 """How far from 1 the product of two factors is that undo each other."""
@@ -116,24 +121,22 @@ def ordinary(sizes: Callable[..., bool], *names: str) -> Condition:
     )
 
 
-def _stays_small(m: Match) -> bool:
-    p, q = m.inner.static_shape, m.outer.static_shape
+def stays_small(inner: Ref, outer: Ref) -> bool:
+    p, q = inner.static_shape, outer.static_shape
     return math.prod(np.broadcast_shapes(p, q)) <= max(math.prod(p), math.prod(q))
 
 
-SMALL = Condition("together no larger than the larger one, as a row and a column are", _stays_small, worthwhile=True)
+SMALL = worthwhile("together no larger than the larger one, as a row and a column are: stays_small(inner, outer)")
 
 
-def _define(op: str, name: str, equation: str, sizes: Callable[..., bool]) -> None:
+def _define(op: str, name: str, text: str, sizes: Callable[..., bool]) -> None:
     def merged(m: Match) -> Term:
         return Apply(m.op, (m.x, apply(m.op, m.inner, m.outer)))
 
-    merged.__name__, merged.__doc__ = name, f"``{equation}`` for constants of ordinary size."
-    group_rule(
+    merged.__name__, merged.__doc__ = name, f"``{text}`` for constants of ordinary size."
+    equation.over_groups(
         find=partial(_pairs, op=op),
         where=[ordinary(sizes, "inner", "outer"), SMALL],
-        exactness=Exactness.ROUNDING,
-        source=_SOURCE,
         sample=partial(draw, op=op, kinds=("cxc", "ccx", "xcc")),
     )(merged)
 
@@ -165,12 +168,6 @@ def _there_and_back(d: Sampler, *, summand: bool = False) -> dict[str, Any]:
     return found | ({"b": fixed(b)} if summand else {})
 
 
-equation = Equations(
-    __name__,
-    exactness=Exactness.ROUNDING,
-    source=_SOURCE,
-    functions=named(undo, is_ordinary_shift),
-)
 # Of constants, too: a value that is a multiple of its own multiple hands weights the one factor and then the other, for ever.
 equation(
     "cancel_factors",
@@ -235,20 +232,18 @@ def _products(view: GroupView) -> Iterator[Match]:
                 yield Match({"x": x, "y": y, "c": c, "number": number, "factors": factors.get(x.handle, ())}, node)
 
 
-def _ends(m: Match) -> bool:
+def ends(number: float, factors: Sequence[float]) -> bool:
     """A value that is a multiple of its own multiple has ever new spellings, as weights that absorb the one factor and then the
     other."""
-    return not any(abs(m.number * other - 1) < _NEAR for other in (1, *m.factors))
+    return not any(abs(number * other - 1) < _NEAR for other in (1, *factors))
 
 
-ENDS = Condition("c not about 1, and x no multiple by about 1 / c", _ends, worthwhile=True)
-
-
-@group_rule(
+@equation.over_groups(
     find=_products,
-    where=[ordinary(is_ordinary_factor, "c"), ENDS],
-    exactness=Exactness.ROUNDING,
-    source=_SOURCE,
+    where=[
+        ordinary(is_ordinary_factor, "c"),
+        worthwhile("c not about 1, and x no multiple by about 1 / c: ends(number, factors)"),
+    ],
     sample=partial(draw, op="Mul", kinds=("xyc", "xcy", "xyz")),
 )
 def move_number_out_of_product(m: Match) -> Term:

@@ -4,23 +4,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 
-from eqsat.conditions import constant
+from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.schema_operator import further_inputs
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, for_each_operator, group_rule, shared
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, for_each_operator, shared
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import moves_elements
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
 
-_SOURCE = "ONNX multidirectional broadcasting"
+equation = Equations(__name__, source="ONNX multidirectional broadcasting", functions=named(repeated))
 
 
-def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
+def broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
     """Whether operands of these shapes give exactly ``result``: on each axis, each extent is that of the result or 1."""
     columns = zip_longest(*(shape[::-1] for shape in (result, *operands)), fillvalue=1)
     alike = all(wanted in given and all(d in (1, wanted) for d in given) for wanted, *given in columns)
@@ -30,7 +30,7 @@ def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> 
 def is_repeated(node: Ref, x: Ref) -> bool:
     """Whether ``x`` is repeated along axes of extent 1 only."""
     known = x.type.shape is not None and node.type.shape is not None
-    return known and _broadcasts_to([x.shape, node.shape], node.shape)
+    return known and broadcasts_to([x.shape, node.shape], node.shape)
 
 
 def _has_more_axes(node: Ref, x: Ref) -> bool:
@@ -65,18 +65,12 @@ def _again(m: Match) -> Term:
     return Apply(m.op, m.operands, m.root.attributes)
 
 
-KEEPS_SHAPE = Condition(
-    "the result keeps its shape", lambda m: _broadcasts_to([p.shape for p in m.operands], m.root.shape)
-)
-
-
-@group_rule(
+@equation.over_groups(
     find=lambda view: _expanded_operands(view, operators_with(is_broadcasting)),
-    where=[KEEPS_SHAPE],
-    source=_SOURCE,
+    where=["the result keeps its shape: broadcasts_to([p.shape for p in operands], root.shape)"],
     forms=[
-        *map(form, ("Expand(x, s) + y", "y - Tile(x, s)", "Where(c, Expand(x, s), y)")),
-        *map(form, ("Reshape(x, s) * y", "Unsqueeze(x, s) < y")),
+        *("Expand(x, s) + y", "y - Tile(x, s)", "Where(c, Expand(x, s), y)"),
+        *("Reshape(x, s) * y", "Unsqueeze(x, s) < y"),
     ],
 )
 def remove_expand_before_elementwise(m: Match) -> Term:
@@ -85,21 +79,15 @@ def remove_expand_before_elementwise(m: Match) -> Term:
     return _again(m)
 
 
-SAME_MATRICES = Condition(
-    "only batch axes were expanded", lambda m: m.x.rank >= 2 and m.x.shape[-2:] == m.expanded.shape[-2:]
-)
-NO_VECTORS = Condition("of no vectors", lambda m: all(p.rank >= 2 for p in m.operands))
-KEEPS_BATCH = Condition(
-    "the result keeps its batch axes", lambda m: _broadcasts_to([p.shape[:-2] for p in m.operands], m.root.shape[:-2])
-)
-
-
-@group_rule(
+@equation.over_groups(
     find=partial(_expanded_operands, ops=("MatMul",)),
-    where=[SAME_MATRICES, NO_VECTORS, KEEPS_BATCH],
+    where=[
+        "only batch axes were expanded: x.rank >= 2 and x.shape[-2:] == expanded.shape[-2:]",
+        "of no vectors: all(p.rank >= 2 for p in operands)",
+        "the result keeps its batch axes: broadcasts_to([p.shape[:-2] for p in operands], root.shape[:-2])",
+    ],
     exactness=Exactness.ROUNDING,
-    source=_SOURCE,
-    forms=[form(text) for text in ("Expand(x, s) @ y", "x @ Expand(y, s)", "x @ Unsqueeze(y, s)")],
+    forms=["Expand(x, s) @ y", "x @ Expand(y, s)", "x @ Unsqueeze(y, s)"],
 )
 def remove_expand_before_matmul(m: Match) -> Term:
     """``Expand(x) @ y == x @ y`` where only batch axes were expanded and the result keeps its shape."""
@@ -124,23 +112,15 @@ def _users_of_expanded(view: GroupView) -> Iterator[Match]:
                 yield Match(bound, node)
 
 
-ONCE = Condition(
-    "one operand is expanded", lambda m: None not in m.others and len(m.others) == len(m.operands) - 1, worthwhile=True
-)
-NUMBERS = Condition(
-    "the others are numbers", lambda m: all(o.is_constant and o.shape == () for o in m.others), worthwhile=True
-)
-STAYS_EXPANDED = Condition(
-    "the result keeps the expanded shape", lambda m: m.root.shape == m.expand.shape, worthwhile=True
-)
-
-
-@group_rule(
+@equation.over_groups(
     find=_users_of_expanded,
-    where=[ONCE, NUMBERS, STAYS_EXPANDED],
-    source=_SOURCE,
+    where=[
+        worthwhile("one operand is expanded: None not in others and len(others) == len(operands) - 1"),
+        worthwhile("the others are numbers: all(o.is_constant and o.shape == () for o in others)"),
+        worthwhile("the result keeps the expanded shape: root.shape == expand.shape"),
+    ],
     forms=[
-        form("Relu(Expand(x, s))"),
+        "Relu(Expand(x, s))",
         *(form(text, constant("c")) for text in ("Expand(x, s) * c", "c - Expand(x, s)")),
     ],
 )
@@ -156,7 +136,7 @@ def _reshapes(op: Operator) -> bool:
 @for_each_operator(_reshapes)
 def _of_number(op: str) -> None:
     """Masks of ones have axes added."""
-    Equations(__name__, source=_SOURCE, functions=named(repeated))(
+    equation(
         f"expand_number_to_shape_of_{op.lower()}",
         f"{op}(Expand(c, s){further_inputs(op)}, **a) == repeated(c, (), root.shape, root)",
         constant("c"),
@@ -180,10 +160,9 @@ def _functions_expanded(view: GroupView) -> Iterator[Match]:
             yield from alike
 
 
-@group_rule(
+@equation.over_groups(
     find=_functions_expanded,
-    source=_SOURCE,
-    forms=[form("Expand(Relu(x), s) + Expand(Neg(x), s)"), form("Expand(Clip(x, *a, *b), s) * Expand(Abs(x), s)")],
+    forms=["Expand(Relu(x), s) + Expand(Neg(x), s)", "Expand(Clip(x, *a, *b), s) * Expand(Abs(x), s)"],
 )
 def expand_before_functions(m: Match) -> Term:
     """``Expand(f(x)) == f(Expand(x))`` where another function of ``x`` is expanded, too."""

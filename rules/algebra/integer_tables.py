@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import worthwhile
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.terms import Functions, complete_nodes
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-_LEAST_STEPS = 2
 _FARTHEST = 1 << 12
 _MOST_ELEMENTS = 1 << 20
 _LARGEST = 2.0**53
@@ -196,21 +196,23 @@ def _looked_up(view: GroupView) -> Iterator[Match]:
             yield Match({"data": data, "f": found, "index": index}, node)
 
 
-def _extent(m: Match) -> int:
-    return m.data.static_shape[m.root.attr("axis", 0)]
+def _extent(data: Ref, look_up: Ref) -> int:
+    axis: int = look_up.attr("axis", 0)
+    return data.static_shape[axis]
 
 
-def _size(m: Match) -> float:
-    low, high, _ = m.f.ends
-    return math.prod(m.data.static_shape) / max(_extent(m), 1) * (max(high, 0) - min(low, 0) + 1)
+def size(data: Ref, look_up: Ref, f: Step) -> float:
+    """Elements of the table that takes the place of ``data``."""
+    low, high, _ = f.ends
+    return math.prod(data.static_shape) / max(_extent(data, look_up), 1) * (max(high, 0) - min(low, 0) + 1)
 
 
 @group_rule(
     find=_looked_up,
     where=[
-        worthwhile(Condition("several steps", lambda m: m.f.steps >= _LEAST_STEPS)),
-        Condition("nothing changes beyond two numbers", lambda m: m.f.ends[2]),
-        worthwhile(Condition("a table of moderate size", lambda m: _size(m) <= _MOST_ELEMENTS)),
+        worthwhile("several steps: f.steps >= 2"),
+        "nothing changes beyond two numbers: f.ends[2]",
+        worthwhile(f"a table of moderate size: size(data, root, f) <= {_MOST_ELEMENTS}"),
     ],
     exactness=Exactness.ROUNDING,
     source="there are as many cases as numbers between the two",
@@ -224,7 +226,7 @@ def tabulate_function_of_integers(m: Match) -> Term:
     dtype = m.f.source.dtype.numpy
     numbers = np.roll(np.arange(min(low, 0), max(high, 0) + 1), min(low, 0))
     places: np.ndarray = m.f.at(np.clip(numbers, low, high).astype(dtype))
-    places = np.where(places < 0, places + _extent(m), places)
+    places = np.where(places < 0, places + _extent(m.data, m.root), places)
     table = np.take(m.data.elements, places, axis=axis, mode="clip")  # what is no place is an error of the original
     bounds = (literal(np.asarray(end, dtype)) for end in (low, high))
     place = apply("Clip", m.f.source, *bounds)

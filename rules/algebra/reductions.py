@@ -7,12 +7,12 @@ from typing import Any
 import ml_dtypes
 
 from eqsat.conditions import constant, every_element, floating, same_type, single_or_half, worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import at_least
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.types import Dim
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, for_each_operator, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, for_each_operator
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, int64s
 from eqsat.rules.views.extents import repeated
@@ -206,15 +206,13 @@ def _draw_joined(d: Sampler) -> Instance:
     return drawing.finish(drawing.op(op, whole, axes, keepdims=d.integer(0, 1)))
 
 
-@group_rule(
+@equation.over_groups(
     find=_of_joined,
-    where=stated(
-        "op x axis parts a r",
+    where=[
         single_or_half("x"),
         "along the axis that is reduced, and no other: axes_of(r, a, x) == (axis - x.rank,)",
         "all have one shape, with the extent 1 there: all(p.shape == parts[0].shape and p.shape[axis] == 1 for p in parts)",
-        functions=named(axes_of),
-    ),
+    ],
     exactness=Exactness.ROUNDING,
     source="ONNX reductions",
     sample=_draw_joined,

@@ -8,13 +8,13 @@ Spellings of one structure meet so that share a value: ``x + (r - mean)`` with `
 from collections.abc import Iterator
 from functools import partial
 
+from eqsat.conditions import worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply
 from eqsat.rules.algebra.associativity import are_ordinary_factors, draw, ordinary
 from eqsat.rules.linear.alignment import are_ordinary_summands
 from eqsat.rules.terms import mul
-
-SOURCE = "associativity over the reals"
 
 
 def _operands(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:
@@ -42,34 +42,28 @@ def _groupings(view: GroupView, op: str, inverse: str = "") -> Iterator[Match]:
                 yield Match({"a": a, "b": b, "c": c, "middle": middle, "found": found, "op": within}, node)
 
 
-def _constants(m: Match) -> int:
-    return sum(v.is_constant for v in (m.a, m.b, m.c))
+def constants(*values: Ref) -> int:
+    return sum(v.is_constant for v in values)
 
 
-def _one_factor(m: Match) -> bool:
+def one_factor(a: Ref, b: Ref, c: Ref, middle: Ref) -> bool:
     """Any other product of constants would be taken apart in ever new ways."""
-    if m.middle.is_constant:
-        return _constants(m) == 2 and m.b.type.size == 1 and m.c.type.size != 1
-    return _constants(m) == 1
+    if middle.is_constant:
+        return constants(a, b, c) == 2 and b.type.size == 1 and c.type.size != 1
+    return constants(a, b, c) == 1
 
 
-ONE_SUMMAND = Condition("one constant at most", lambda m: _constants(m) <= 1, worthwhile=True)
-ONE_FACTOR = Condition("one constant, or a number times a vector", _one_factor, worthwhile=True)
-NO_PART = Condition(
-    "the result is none of its parts",
-    lambda m: m.root.handle not in (m.a.handle, m.middle.handle, m.found.handle),
-    worthwhile=True,
-)
-NO_ONE = Condition(
-    "no factor is one", lambda m: m.middle.handle != m.c.handle and m.found.handle != m.a.handle, worthwhile=True
-)
+group_rule = Equations(__name__, exactness=Exactness.ROUNDING, source="associativity over the reals").over_groups
+NO_PART = worthwhile("the result is none of its parts: root.handle not in (a.handle, middle.handle, found.handle)")
 
 
 @group_rule(
     find=partial(_groupings, op="Add", inverse="Sub"),
-    where=[ONE_SUMMAND, NO_PART, ordinary(are_ordinary_summands, "a", "b", "c")],
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
+    where=[
+        worthwhile("one constant at most: constants(a, b, c) <= 1"),
+        NO_PART,
+        ordinary(are_ordinary_summands, "a", "b", "c"),
+    ],
     sample=partial(draw, op="Add", kinds=("xyz", "xyc", "xcy", "cxy", "cxc"), inverse="Sub"),
 )
 def regroup_sum_around_existing(m: Match) -> Term:
@@ -79,9 +73,12 @@ def regroup_sum_around_existing(m: Match) -> Term:
 
 @group_rule(
     find=partial(_groupings, op="Mul"),
-    where=[ONE_FACTOR, NO_PART, NO_ONE, ordinary(are_ordinary_factors, "a", "b", "c")],
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
+    where=[
+        worthwhile("one constant, or a number times a vector: one_factor(a, b, c, middle)"),
+        NO_PART,
+        worthwhile("no factor is one: middle.handle != c.handle and found.handle != a.handle"),
+        ordinary(are_ordinary_factors, "a", "b", "c"),
+    ],
     sample=partial(draw, op="Mul", kinds=("xyc", "xcy", "cxy", "xcc", "cxc")),
 )
 def regroup_product_around_existing(m: Match) -> Term:

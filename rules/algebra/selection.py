@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import asks, constant, finite, same_type, worthwhile
-from eqsat.equations import Equations, form, named, stated
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, defined
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Match, Ref, Term, for_each_operator, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, for_each_operator
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import expanded
@@ -104,9 +104,9 @@ def _conjunctions(view: GroupView) -> Iterator[Match]:
             yield Match({"x": x, "y": y}, node)
 
 
-@group_rule(
+@equation.over_groups(
     find=_conjunctions,
-    where=stated("y", "y is true: y.low >= 1"),
+    where=["y is true: y.low >= 1"],
     source="Boolean algebra",
     forms=[form("And(x, y)", constant("y"))],
 )

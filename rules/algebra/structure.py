@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import condition, every_element, same_type, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, group_rule
 from eqsat.ir.constants import Constant
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Merge, Ref, Term, group_rule, literal, present
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Merge, Ref, Term, literal, present
 from eqsat.rules.terms import outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -131,9 +131,7 @@ ZEROS = (every_element("zeros", 0),)
 
 
 @group_rule(
-    where=ZEROS,
-    source="ONNX LSTM-22 and others: an input that is not given is assumed to be 0",
-    sample=_with_zeros,
+    where=ZEROS, source="ONNX LSTM-22 and others: an input that is not given is assumed to be 0", sample=_with_zeros
 )
 def leave_out_zeros(view: GroupView) -> Iterator[Merge]:
     """``f(x, zeros) == f(x)`` where ``f`` takes an absent input to be zeros: initial states, biases."""

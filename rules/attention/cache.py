@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import named, stated
+from eqsat.equations import group_rule, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term
 from eqsat.rules.attention.elements import is_causal
 from eqsat.rules.attention.layout import SWAP, has_only, heads_apart, heads_in_rows
 from eqsat.rules.attention.magnitudes import FORBIDDING
@@ -87,14 +87,13 @@ def _forbids_later_keys(mask: Ref | None, q: Ref, keys: Any, before: Any) -> boo
 
 @group_rule(
     find=_attention_on_stored,
-    where=stated(
-        "a q k pk pv rows",
+    where=[
         "heads are an axis: a.rank == pk.rank == 4",
         "neither causal nor in windows: has_only(a, 'softcap', 'softmax_precision')",
         "as many keys as values are stored: pk.shape[-2] == pv.shape[-2]",
         "heads in rows have a known number: not rows or isinstance(q.shape[1], int) and isinstance(k.shape[1], int)",
-        functions=named(has_only),
-    ),
+    ],
+    functions=named(has_only),
     exactness=Exactness.ROUNDING,
     source="ONNX Attention: past and present",
     sample=_draw,

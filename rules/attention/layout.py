@@ -5,12 +5,12 @@ from itertools import product
 from typing import Any
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import Shape
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, present
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, present
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -131,7 +131,7 @@ def _attention_on_copies(view: GroupView) -> Iterator[Match]:
             yield Match({"q": q, "mask": mask, **found}, node)
 
 
-def _each_head(one: Ref, many: Ref, x: Ref) -> bool:
+def each_head(one: Ref, many: Ref, x: Ref) -> bool:
     """Whether ``x`` (batch, heads, keys, size) has each head of ``one`` several times in its place; ``many``: before a view."""
     heads, groups = x.shape[1], one.shape[1]
     if x.rank != 4 or not isinstance(heads, int) or not isinstance(groups, int) or not 0 < groups < heads:
@@ -147,16 +147,13 @@ def _grouped(one: Ref, x: Ref) -> Term:
     return viewed(one, one.shape, (batch, one.shape[1], keys, size), one)
 
 
-@group_rule(
+@equation.over_groups(
     find=_attention_on_copies,
-    where=stated(
-        "q k v mask many_k many_v one_k one_v",
+    where=[
         "each head of the keys is repeated in place: each_head(one_k, many_k, k)",
         "each head of the values is repeated in place: each_head(one_v, many_v, v)",
         "keys and values are shared alike: one_k.shape[1] == one_v.shape[1]",
-        functions={"each_head": _each_head},
-    ),
-    exactness=Exactness.ROUNDING,
+    ],
     source="ONNX Attention: grouped queries",
     sample=_draw_shared,
 )

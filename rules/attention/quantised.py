@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import stated
+from eqsat.equations import group_rule
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, regrouped, result_of
 from eqsat.rules.attention.layout import SWAP
 from eqsat.rules.attention.reading import Reader
@@ -210,14 +210,13 @@ class _Edges:
 
 @group_rule(
     find=_quantised_products,
-    where=stated(
-        "p v guarded scores edges",
+    where=[
         "keys for each head of the queries: scores.k.shape[:-2] == scores.q.shape[:-2]",
         "values for each head of the probabilities: v.shape[:-2] == p.shape[:-2]",
         "NaN stays NaN: not guarded",
         "one precision: all(step.op in STEPS for step in edges.steps)",
-        functions={"STEPS": STEPS},
-    ),
+    ],
+    functions={"STEPS": STEPS},
     source=SOURCE,
     sample=_draw,
     domain="eqsat",
@@ -251,12 +250,11 @@ def _transposed_results(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_transposed_results,
-    where=stated(
-        "a perm",
+    where=[
         "heads are before the sequence: a.attr('layout') == 'bnsh'",
         "heads and sequence change places: perm == SWAP",
-        functions={"SWAP": SWAP},
-    ),
+    ],
+    functions={"SWAP": SWAP},
     source="a product of matrices, whichever way they are stored",
     sample=_draw_rows,
     domain="eqsat",

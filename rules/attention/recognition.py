@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import named, stated
+from eqsat.equations import group_rule, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.attention.factors import Factors, number_of
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, is_finer, regrouped, result_of
 from eqsat.rules.attention.magnitudes import ABSORBING, FORBIDDING, LARGEST

@@ -11,17 +11,22 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import kernels, single_or_half
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import HALVES, DType, Shape
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply
 from eqsat.rules.attention.layout import SWAP, heads_apart, side_by_side
 from eqsat.rules.attention.rotary_reading import Halves, turned_values
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples import SYMBOLIC, Drawing, Instance, Sampler, fixed
 
-SOURCE = "ONNX RotaryEmbedding; Su et al., RoFormer, 2021"
+equation = Equations(
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source="ONNX RotaryEmbedding; Su et al., RoFormer, 2021",
+    functions=named(heads_apart, side_by_side),
+)
 
 
 def _extents(d: Sampler) -> tuple[tuple[int, ...], int, list[tuple[int, ...]]]:
@@ -176,18 +181,14 @@ _OF_PLACES = (
 )
 
 
-@group_rule(
+@equation.over_groups(
     find=_sums_with_turned,
-    where=stated(
-        "x c s neighbours halves root",
+    where=[
         *_OF_PLACES,
         "the factors have no more rows than there are places: root.type == x.type",
         "the halves of the cosines are the same: halves.of(c, neighbours) is not None",
         "the halves of the sines are the same: halves.of(s, neighbours) is not None",
-        functions=named(sequence_axes),
-    ),
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
+    ],
     sample=_draw,
 )
 def recognise_rotary_embedding(m: Match) -> Term:
@@ -208,7 +209,6 @@ def _draw_apart(d: Sampler) -> dict[str, Any]:
     return found | {"n": {"axis": d.choose((*(-1, len(lead)) * 5, 1))}}
 
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, source=SOURCE, functions=named(heads_apart, side_by_side))
 equation(  # where the halves are those of a value, putting them together cancels
     "recognise_rotary_embedding_of_halves",
     "Concat(x * c - y * s, y * c + x * s, **n) == embedded(Concat(x, y, axis=-1), root, (c, s), (c, s))",

@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import named, stated
+from eqsat.equations import group_rule, named, stated
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Merge, apply, group_rule
+from eqsat.rewrite import GroupView, Merge, apply
 from eqsat.rules.parallel.convolutions import explicit, window
 from eqsat.rules.parallel.groups import Branch
 from eqsat.rules.parallel.products import joined_biases, parts_of

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, group_rule, named, stated
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import (
     finite_product,
     keeps_digits,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, varies, worthwhile
-from eqsat.equations import Equations, form, named, spelled, stated
+from eqsat.equations import Equations, form, group_rule, named, spelled, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
-from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
+from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, shared
 from eqsat.rules.algebra.associativity import chains
 from eqsat.rules.linear.alignment import FLOATS, extremes, largest, least_normal, lies_along, limit, not_all
 from eqsat.rules.linear.operators import is_linear

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from eqsat.conditions import constant
-from eqsat.equations import form
+from eqsat.equations import form, group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
-from eqsat.rewrite import Condition, GroupView, Hint, Merge, Ref, Rule, Unmet, group_rule, shared
+from eqsat.rewrite import Condition, GroupView, Hint, Merge, Ref, Rule, Unmet, shared
 from eqsat.rules.linear.scale_carrying import (
     BOUNDED,
     BOUNDS,

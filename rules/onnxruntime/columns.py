@@ -12,9 +12,10 @@ from functools import cached_property, partial
 import numpy as np
 
 from eqsat.conditions import worthwhile
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.onnxruntime.column_heads import Heads, heads_of_parts
 from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Pointwise
@@ -248,13 +249,10 @@ def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Ma
 @group_rule(
     find=_found,
     where=[
-        worthwhile(Condition("no product beside others of one value", lambda m: not m.joined)),
-        worthwhile(Condition("not computed by a few kernels already", lambda m: not m.computed)),
-        worthwhile(Condition("3 operators at least", lambda m: m.steps >= 3)),
-        Condition(
-            "no rounding on the way moves a result by more than one quantum",
-            lambda m: all(root.is_stable for root in m.roots),
-        ),
+        worthwhile("no product beside others of one value: not joined"),
+        worthwhile("not computed by a few kernels already: not computed"),
+        worthwhile("3 operators at least: steps >= 3"),
+        "no rounding on the way moves a result by more than one quantum: all(each.is_stable for each in roots)",
     ],
     exactness=Exactness.LSB,
     source=SOURCE,

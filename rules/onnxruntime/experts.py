@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import kernels, worthwhile
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
 from eqsat.ir.operators.onnxruntime_activations import QUICK_GELU_ALPHA
 from eqsat.ir.operators.onnxruntime_experts import MOE
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.cuts import Cut, cuts
 from eqsat.rules.terms import by_class, complete_nodes, established, int64s, last_axes_exchanged, reshape, transpose
 from eqsat.rules.views.indices import is_view
@@ -218,10 +219,8 @@ def _draw(d: Sampler) -> Instance:
     find=_found,
     where=[
         kernels("x", DType.FLOAT),
-        worthwhile(Condition("the weights are constant", lambda m: m.u.is_constant and m.d.is_constant)),
-        worthwhile(
-            Condition("no table larger than a megabyte", lambda m: m.expert.up.extents[0] ** 2 <= _LARGEST_TABLE // 4)
-        ),
+        worthwhile("the weights are constant: u.is_constant and d.is_constant"),
+        worthwhile(f"no table larger than a megabyte: expert.up.extents[0] ** 2 <= {_LARGEST_TABLE // 4}"),
     ],
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime: moe_cpu.cc",

@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, literal
 from eqsat.rules.cuts import cuts
 from eqsat.rules.onnxruntime.parameters import lies_along
 from eqsat.rules.onnxruntime.shared_heads import exchanged_heads
@@ -187,12 +187,11 @@ def _orders(view: GroupView) -> dict[int, list[tuple[Ref, Ref]]]:
     return found
 
 
-@group_rule(
+@equation.over_groups(
     where=[*CONSTANT, *ALONG, *EXCHANGED],
     exactness=Exactness.ROUNDING,
     source="permutation of columns",
     sample=_draw_parts,
-    domain="com.microsoft",
 )
 def order_heads_in_parts(view: GroupView) -> Iterator[Merge]:
     """``H(Split(x @ w + b)[i]) == Split(x @ w[:, p] + b[p])[i]`` for the order ``p`` that changes part ``i`` alone; the other

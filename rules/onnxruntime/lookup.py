@@ -10,11 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from eqsat.conditions import worthwhile
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.quantised.byte_tables import Regions, variable
 from eqsat.rules.quantised.pairs import per_tensor, unblocked
 from eqsat.rules.terms import reshape
@@ -136,15 +137,14 @@ def _functions(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_functions,
     where=[
-        worthwhile(
-            Condition("not all readers are in a larger region", lambda m: not m.readers or not m.readers <= _WITHIN)
-        ),
-        worthwhile(Condition("3 to 32 operators", lambda m: 3 <= len(m.region.way) <= 32)),
-        worthwhile(Condition("rows as long as a table", lambda m: m.region.source.static_shape[-1:] >= (ENTRIES,))),
-        Condition("no rounding on the way moves the result by more than one quantum", lambda m: m.region.is_stable),
+        worthwhile("not all readers are in a larger region: not readers or not readers <= WITHIN"),
+        worthwhile("3 to 32 operators: 3 <= len(region.way) <= 32"),
+        worthwhile(f"rows as long as a table: region.source.static_shape[-1:] >= ({ENTRIES},)"),
+        "no rounding on the way moves the result by more than one quantum: region.is_stable",
     ],
     exactness=Exactness.LSB,
     source=SOURCE,
+    functions={"WITHIN": _WITHIN},
     sample=_drawn,
     domain=DOMAIN,
 )

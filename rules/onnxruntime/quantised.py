@@ -17,11 +17,11 @@ from itertools import product
 import numpy as np
 
 from eqsat.conditions import asks, condition, constant, worthwhile
-from eqsat.equations import Equations, form, stated
+from eqsat.equations import Equations, form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.ir.operators.onnxruntime_quantised import OPERANDS
-from eqsat.rewrite import GroupView, Hint, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import GroupView, Hint, Match, Ref, Term, apply
 from eqsat.rules.onnxruntime.parameters import (
     POSITIVE,
     SHORT_OF,
@@ -195,20 +195,14 @@ def single(m: Match) -> bool:
     return all(per_tensor(q.s, q.z) for q in m.steps)
 
 
-@group_rule(
+@equation.over_groups(
     find=_concatenations,
     where=[
-        *stated(
-            "root parts steps",
-            "bytes of one type: root.dtype in BYTES and all(p.value.dtype is root.dtype for p in parts)",
-            worthwhile("kernels without blocks, or another precision: unblocked(*(q.node.attributes for q in steps))"),
-            functions=functions,
-        ),
+        "bytes of one type: root.dtype in BYTES and all(p.value.dtype is root.dtype for p in parts)",
+        worthwhile("kernels without blocks, or another precision: unblocked(*(q.node.attributes for q in steps))"),
         known,
         single,
     ],
-    exactness=Exactness.LSB,
-    source=SOURCE,
     forms=[form(quantized(f"Concat({dequantized('a')}, {dequantized('b')}, **n)"), constant(*_SCALES, *_ZEROS))],
     domain="com.microsoft::QLinearConcat",
 )

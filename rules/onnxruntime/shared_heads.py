@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import named, stated
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import add, multiply, quotient
 from eqsat.ir.operators.onnxruntime_attention import BLOCK
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.attention.layout import SWAP, has_only, heads_in_rows
 from eqsat.rules.attention.mask_forms import before_shift
 from eqsat.rules.onnxruntime.attention import (
@@ -106,6 +106,7 @@ def is_of_all(mask: Ref | None, queries: Dim, keys: Dim) -> bool:
     return mask is None or (mask.rank == 4 and mask.shape[2:] == (queries, keys))
 
 
+group_rule = Equations(__name__, exactness=Exactness.ROUNDING, source=SOURCE, domain="com.microsoft").over_groups
 NAMES = "q k v mask pk pv lengths a part"
 USED = stated(
     NAMES,
@@ -139,9 +140,7 @@ SHARED = stated(
 )
 
 
-@group_rule(
-    find=_uses, where=SHARED, exactness=Exactness.ROUNDING, source=SOURCE, sample=_shared, domain="com.microsoft"
-)
+@group_rule(find=_uses, where=SHARED, sample=_shared)
 def use_group_query_attention(m: Match) -> Apply:
     """``Attention(q, k, v, mask, pk, pv, q_num_heads=n, kv_num_heads=g) == GroupQueryAttention(q, k, v, pk, pv, total - 1, total,
     mask, num_heads=n, kv_num_heads=g)``, with its three outputs, for as many queries as new keys.
@@ -266,9 +265,7 @@ ROWS = [
 ]
 
 
-@group_rule(
-    find=_uses_of_rows, where=ROWS, exactness=Exactness.ROUNDING, source=SOURCE, sample=_shared, domain="com.microsoft"
-)
+@group_rule(find=_uses_of_rows, where=ROWS, sample=_shared)
 def use_multi_head_attention(m: Match) -> Term:
     """``Attention(q, k, v, mask, pk, pv, q_num_heads=r*g, kv_num_heads=g) == MultiHeadAttention(rows(q), k, v, mask, pk, pv,
     num_heads=g)``, with its three outputs: heads of one group are rows side by side. A row that may look at nothing gives zeros,

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.onnxruntime_attention import TURNED_BLOCK
-from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.attention.rotary_reading import whole_features
 from eqsat.rules.onnxruntime.attention import SOURCE, tame
 from eqsat.rules.onnxruntime.rotary import rows
@@ -81,10 +82,10 @@ def _table(factor: Ref, total: int) -> Term:
 @group_rule(
     find=_turned,
     where=[
-        Condition("one query", lambda m: m.q.shape[1] == 1),
-        Condition(f"heads in blocks of {TURNED_BLOCK}", lambda m: m.pk.static_shape[3] % TURNED_BLOCK == 0),
-        Condition("all features turn", lambda m: not any(x.attr("rotary_embedding_dim", 0) for x in (m.r, m.e))),
-        Condition("the same pairs turn", lambda m: m.r.attr("interleaved", 0) == m.e.attr("interleaved", 0)),
+        "one query: q.shape[1] == 1",
+        f"heads in blocks of {TURNED_BLOCK}: pk.static_shape[3] % {TURNED_BLOCK} == 0",
+        "all features turn: not any(x.attr('rotary_embedding_dim', 0) for x in (r, e))",
+        "the same pairs turn: r.attr('interleaved', 0) == e.attr('interleaved', 0)",
     ],
     exactness=Exactness.ROUNDING,
     source=SOURCE,

@@ -6,15 +6,17 @@ Both are further ways to have one kernel instead of many, beside the wide produc
 from collections.abc import Hashable, Iterator
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import form, stated
+from eqsat.equations import Equations, form, stated
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Merge, Ref, apply, group_rule
+from eqsat.rewrite import GroupView, Merge, Ref, apply
 from eqsat.rules.parallel.groups import Branch, Products, computed_from
 from eqsat.rules.parallel.products import MERGEABLE, NO_VECTORS, parts_of, products
 from eqsat.rules.terms import int64s
 from eqsat.samples import Drawing, Instance, Sampler
 
-SOURCE = "block matrices; TVM CombineParallelDense"
+group_rule = Equations(
+    __name__, exactness=Exactness.ROUNDING, source="block matrices; TVM CombineParallelDense"
+).over_groups
 
 
 def _stack_sample(d: Sampler) -> Instance:
@@ -39,9 +41,7 @@ STACKED = stated(
 )
 
 
-@group_rule(
-    where=[*MERGEABLE, *NO_VECTORS, *STACKED], exactness=Exactness.ROUNDING, source=SOURCE, sample=_stack_sample
-)
+@group_rule(where=[*MERGEABLE, *NO_VECTORS, *STACKED], sample=_stack_sample)
 def stack_matmuls_of_one_input(view: GroupView) -> Iterator[Merge]:
     """``(x @ w1, x @ w2, ...) == Squeeze(Split(x @ Stack(w1, w2, ...)))`` for matrices of one shape that are computed."""
 
@@ -68,8 +68,6 @@ OF_ROWS = stated(
 
 @group_rule(
     where=[*MERGEABLE, *NO_VECTORS, *OF_ROWS],
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
     forms=[form(text, constant("w")) for text in ("x @ w + y @ w", "Concat(x @ w, y @ w, axis=a)", "(x @ w) @ w")],
 )
 def merge_matmuls_of_one_matrix(view: GroupView) -> Iterator[Merge]:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.equations import group_rule, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.views.elements import Element, elements
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -78,14 +78,7 @@ def _of_all(m: Match) -> Term:
 
 @group_rule(
     find=partial(_of_each_element, products=True),
-    where=[
-        *ALL,
-        *stated(
-            "whole axis inputs",
-            "rows by a matrix: inputs[1].rank == 2",
-            "an axis before the columns: axis < whole.rank - 1",
-        ),
-    ],
+    where=[*ALL, "rows by a matrix: inputs[1].rank == 2", "an axis before the columns: axis < whole.rank - 1"],
     exactness=Exactness.ROUNDING,
     source="each row is multiplied by itself",
     sample=partial(_draw, products=True),
@@ -103,14 +96,7 @@ def lies_behind(axis: int, whole: Ref, place: int, inputs: tuple[Ref | None, ...
 
 @group_rule(
     find=partial(_of_each_element, products=False),
-    where=[
-        *ALL,
-        *stated(
-            "whole axis place inputs",
-            "constants along later axes: lies_behind(axis, whole, place, inputs)",
-            functions={"lies_behind": lies_behind},
-        ),
-    ],
+    where=[*ALL, "constants along later axes: lies_behind(axis, whole, place, inputs)"],
     source="a function of single elements does not see its neighbours",
     sample=partial(_draw, products=False),
 )

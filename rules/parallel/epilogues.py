@@ -5,10 +5,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from eqsat.conditions import constant
-from eqsat.equations import form, stated
+from eqsat.equations import form, group_rule
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, shared
 from eqsat.rules.algebra.broadcasting import is_repeated
 from eqsat.rules.cuts import Cut, cuts
 from eqsat.rules.linear.alignment import lies_along, spread
@@ -122,7 +122,7 @@ def _is_of_columns(kind: Hashable) -> bool:
     return kind == _CONSTANT or isinstance(kind, _Factored)
 
 
-def _has_columns(f: Function) -> bool:
+def has_columns(f: Function) -> bool:
     return any(map(_is_of_columns, f[2]))
 
 
@@ -132,27 +132,23 @@ _X, _Y = "Split(x, k, outputs=2)", "Split(y, k, outputs=2)"
 
 @group_rule(
     find=_functions_of_all_parts,
-    where=stated(
-        "cut f",
-        "constants lie along the axis that is cut: cut.axis == cut.value.rank - 1 or not has_columns(f)",
-        functions={"has_columns": _has_columns},
-    ),
+    where=["constants lie along the axis that is cut: cut.axis == cut.value.rank - 1 or not has_columns(f)"],
     source="a function of single elements does not see its neighbours",
     forms=[
-        form(f"Relu({_CUT}[0]) + Relu({_CUT}[1])"),
-        form(f"Concat(Neg({_CUT}[0]), Neg({_CUT}[1]), axis=b)"),
+        f"Relu({_CUT}[0]) + Relu({_CUT}[1])",
+        f"Concat(Neg({_CUT}[0]), Neg({_CUT}[1]), axis=b)",
         form(f"Concat(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h), axis=b)", constant("l", "h")),
         *(
             form(f"{both}({_CUT}[0] {sign} c, {_CUT}[1] {sign} e{axis})", constant("c", "e"))
             for both, axis in (("Sub", ""), ("Concat", ", axis=b"))
             for sign in "+*/"
         ),
-        *(form(f"{_CUT}[0] {sign} s - {_CUT}[1] {sign} s") for sign in "*/"),
+        *(f"{_CUT}[0] {sign} s - {_CUT}[1] {sign} s" for sign in "*/"),
         *(form(f"{_CUT}[0] {sign} (s * c) - {_CUT}[1] {sign} (s * e)", constant("c", "e")) for sign in "*/"),
-        form(f"({_CUT}[0] - {_OTHER}[0]) * ({_CUT}[1] - {_OTHER}[1])"),
-        form(f"Concat({_CUT}[0] + {_OTHER}[0], {_OTHER}[1] + {_CUT}[1], axis=c)"),
-        form(f"({_X}[0] - {_Y}[0]) * ({_X}[1] - {_Y}[1])"),
-        form(f"SwiGLU({_CUT}[0], {_OTHER}[0], **m) * SwiGLU({_CUT}[1], {_OTHER}[1], **n)"),
+        f"({_CUT}[0] - {_OTHER}[0]) * ({_CUT}[1] - {_OTHER}[1])",
+        f"Concat({_CUT}[0] + {_OTHER}[0], {_OTHER}[1] + {_CUT}[1], axis=c)",
+        f"({_X}[0] - {_Y}[0]) * ({_X}[1] - {_Y}[1])",
+        f"SwiGLU({_CUT}[0], {_OTHER}[0], **m) * SwiGLU({_CUT}[1], {_OTHER}[1], **n)",
     ],
 )
 def merge_functions_of_one_split(m: Match) -> Term:

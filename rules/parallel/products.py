@@ -11,24 +11,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.equations import group_rule, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Operator, defined
 from eqsat.ir.traits import Product
 from eqsat.ir.types import Dim, Shape
-from eqsat.rewrite import (
-    Apply,
-    GroupView,
-    Merge,
-    Ref,
-    Term,
-    apply,
-    for_each_operator,
-    group_rule,
-    literal,
-    present,
-)
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, apply, for_each_operator, literal, present
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.linear.operators import (
     axes_of,

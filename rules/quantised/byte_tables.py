@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import form
+from eqsat.equations import form, group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
@@ -21,7 +21,7 @@ from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.operators.byte_table import BYTE_TABLE
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.quantised.pairs import BYTES, shorthands, unblocked
 from eqsat.rules.terms import Functions, Node
 
@@ -158,13 +158,9 @@ _FORMS = (f"Tanh({_D})", f"Abs({_D} + c)", f"{_D} * Sigmoid({_D})", f"Dequantize
 @group_rule(
     find=_tables,
     where=[
-        worthwhile(Condition("several steps", lambda m: len(m.region.way) > 1)),
-        worthwhile(
-            Condition(
-                "quantised on the way", lambda m: any(op == "QuantizeLinear" for op, _, _ in m.region.way.values())
-            )
-        ),
-        Condition("roundings on the way move no result by more than a quantum", lambda m: m.region.is_stable),
+        worthwhile("several steps: len(region.way) > 1"),
+        worthwhile("quantised on the way: any(op == 'QuantizeLinear' for op, _, _ in region.way.values())"),
+        "roundings on the way move no result by more than a quantum: region.is_stable",
     ],
     exactness=Exactness.LSB,
     source="there are 256 cases",

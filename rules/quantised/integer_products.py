@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import Equations
+from eqsat.equations import Equations, group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import reshaped, spread
 from eqsat.rules.quantised import integer_bounds
 from eqsat.rules.quantised.integer_bounds import (

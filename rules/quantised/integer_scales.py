@@ -3,16 +3,20 @@
 from collections.abc import Iterator
 
 from eqsat.conditions import constant, kernels, one_element, varies, worthwhile
-from eqsat.equations import Equations, form
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, GroupView, Hint, Match, Term, group_rule, literal
+from eqsat.rewrite import Condition, GroupView, Hint, Match, Term, literal
 from eqsat.rules.quantised import pairs
-from eqsat.rules.quantised.pairs import BYTES, Step, ordinary, same_zero_point, shorthands, steps
+from eqsat.rules.quantised.pairs import BYTES, Step, ordinary, shorthands, steps
 from eqsat.rules.terms import mul
 
 equation = Equations(
-    __name__, source="(q - z) * s * c", exactness=Exactness.ROUNDING, shorthands=shorthands, functions=pairs.functions
+    __name__,
+    source="(q - z) * s * c",
+    exactness=Exactness.ROUNDING,
+    shorthands=shorthands,
+    functions=pairs.functions | named(ordinary),
 )
 equation(
     "fold_factor_into_dequantize",
@@ -64,27 +68,26 @@ def _products(view: GroupView) -> Iterator[Match]:
         kept, given = (None if v is None else by_class.get(v.handle) for v in (a, b))
         if kept is None or given is None:
             continue
-        there = [_number(step) for step in by_integers[given.value.handle].values()]
+        there = [number_of(step) for step in by_integers[given.value.handle].values()]
         for other in by_integers[kept.value.handle].values():
             if other.node.handle != kept.node.handle:
                 found = {"kept": kept, "given": given, "other": other, "there": there}
-                scale = _number(kept) * _number(given) / _number(other)
+                scale = number_of(kept) * number_of(given) / number_of(other)
                 yield Match(found | {"scale": scale}, product)
 
 
-def _number(step: Step) -> float:
+def number_of(step: Step) -> float:
     return float(step.s.value.reshape(()))
 
 
-@group_rule(
+@equation.over_groups(
     find=_products,
     where=[
-        Condition("the same zero points", lambda m: same_zero_point(m.kept.z, m.other.z)),
-        worthwhile(Condition("few scales", lambda m: len(m.there) < _SCALES)),
-        worthwhile(Condition("another scale", lambda m: not any(abs(s - m.scale) <= 1e-6 * m.scale for s in m.there))),
-        Condition("scales of ordinary size", lambda m: all(ordinary(s, s) for s in (m.scale, _number(m.other)))),
+        "the same zero points: same_zero_point(kept.z, other.z)",
+        worthwhile(f"few scales: len(there) < {_SCALES}"),
+        worthwhile("another scale: not any(abs(s - scale) <= 1e-6 * scale for s in there)"),
+        "scales of ordinary size: all(ordinary(s, s) for s in (scale, number_of(other)))",
     ],
-    exactness=Exactness.ROUNDING,
     source="(q1 - z1) * s1 * (q2 - z2) * s2",
     forms=[
         form(

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from eqsat.equations import form
+from eqsat.equations import Equations
 from eqsat.ir.operators.recenter import RECENTER
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Rule, Term, group_rule, shared
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, shared
 from eqsat.rules.quantised.pairs import (
     Step,
     dequantised_parts,
@@ -65,13 +65,11 @@ def _behind_split(view: GroupView, op: str) -> Iterator[Match]:
 _SPLITS = ("Split(x, k, outputs=2, **a)[1]", "Split(x, outputs=2, **a)[0]")
 
 
-def _forms(*texts: str) -> list[Rule]:
-    return [form(text, shorthands=shorthands) for text in texts]
+group_rule = Equations(__name__, source="each element by itself", shorthands=shorthands).over_groups
 
 
 def _state(name: str, op: str, short: str, *where: Condition) -> None:
     """The rules of a function of elements, which equations call ``short``."""
-    common: Any = {"source": "each element by itself", "where": where}
 
     def again(m: Match, value: Term) -> Term:
         return like(m.n, op, value, m.s, m.z)
@@ -86,8 +84,8 @@ def _state(name: str, op: str, short: str, *where: Condition) -> None:
     concat.__doc__ = f"``{op}(Concat(x1, x2, ...)) == Concat({op}(x1), {op}(x2), ...)``"
     split.__name__ = f"move_{name}_before_split"
     split.__doc__ = f"``{op}(Split(x)[i]) == Split({op}(x))[i]``"
-    group_rule(find=partial(_behind_concat, op=op), forms=_forms(f"{short}(Concat(x, y, u, **a))"), **common)(concat)
-    group_rule(find=partial(_behind_split, op=op), forms=_forms(*(f"{short}({s})" for s in _SPLITS)), **common)(split)
+    group_rule(find=partial(_behind_concat, op=op), where=where, forms=[f"{short}(Concat(x, y, u, **a))"])(concat)
+    group_rule(find=partial(_behind_split, op=op), where=where, forms=[f"{short}({s})" for s in _SPLITS])(split)
 
 
 # --- DequantizeLinear goes the other way, and first: most of what is joined was dequantised
@@ -120,11 +118,10 @@ def _splits_of_dequantised(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_concats_of_dequantised,
     where=[one_scale, kernels_before],
-    source="each element by itself",
-    forms=_forms(
+    forms=[
         "Concat(D(q), DequantizeLinear(p, s, *z, **n2), **a)",
         "Concat(D(q), DequantizeLinear(p, s, *z, **n2), DequantizeLinear(p, s, *y, **n3), **a)",
-    ),
+    ],
 )
 def move_dequantize_behind_concat(m: Match) -> Term:
     """``Concat(D(q1, s, z), D(q2, s, z), ...) == D(Concat(q1, q2, ...), s, z)`` for the same constant parameters."""
@@ -134,8 +131,7 @@ def move_dequantize_behind_concat(m: Match) -> Term:
 @group_rule(
     find=_splits_of_dequantised,
     where=[one_scale, kernels_before],
-    source="each element by itself",
-    forms=_forms(*(split.replace("x", "D(q)") for split in _SPLITS)),
+    forms=[split.replace("x", "D(q)") for split in _SPLITS],
 )
 def move_dequantize_behind_split(m: Match) -> Term:
     """``Split(D(q, s, z))[i] == D(Split(q)[i], s, z)``"""

@@ -12,23 +12,11 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, every_element, varies, worthwhile
-from eqsat.equations import Equations, form, named, stated
+from eqsat.equations import Equations, form, named
 from eqsat.ir.operator import operators_with, traits_of
 from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER, multiplies_bytes
 from eqsat.ir.types import DType
-from eqsat.rewrite import (
-    PROJECTION,
-    Apply,
-    Condition,
-    GroupView,
-    Match,
-    Ref,
-    Term,
-    apply,
-    for_each_operator,
-    group_rule,
-    literal,
-)
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, for_each_operator, literal
 from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.order import covers, takes_windows
 from eqsat.rules.quantised.pairs import shorthands
@@ -175,11 +163,11 @@ def _recentred_values(view: GroupView) -> Iterator[Match]:
         yield Match({"q": value, "computed": any(op in passed for op, _ in view.spellings(value))}, node)
 
 
-@group_rule(
+@equation.over_groups(
     find=_recentred_values,
-    where=[Condition("nothing that makes q can be recentred", lambda m: not m.computed, worthwhile=True)],
+    where=[worthwhile("nothing that makes q can be recentred: not computed")],
     source="scale 1 and the integers' own zero points",
-    forms=[form("R(q)", shorthands=shorthands)],
+    forms=["R(q)"],
 )
 def spell_out_recentring(m: Match) -> Term:
     """``R(q: int8) == Q(D(q, 1, 0), 1, 128)``, and back alike."""
@@ -209,11 +197,10 @@ def _recentred_operand(m: Match) -> Apply:
     return Apply(m.op, tuple(inputs), m.root.attributes)
 
 
-@group_rule(
+@equation.over_groups(
     find=_operands,
-    where=stated("q", "signed bytes: q.dtype is int8"),
-    source="adding 128 to the integer and to its zero point",
-    forms=[form("MatMulInteger(x, y, *z, *w)")],
+    where=["signed bytes: q.dtype is int8"],
+    forms=["MatMulInteger(x, y, *z, *w)"],
     domain=UNSIGNED,  # for kernels that are exact for unsigned operands alone
 )
 def multiply_unsigned(m: Match) -> Term:
@@ -221,14 +208,13 @@ def multiply_unsigned(m: Match) -> Term:
     return _recentred_operand(m)
 
 
-@group_rule(
+@equation.over_groups(
     find=_operands,
-    where=stated(
-        "q z operand op",
+    where=[
         "unsigned bytes: q.dtype is uint8",
         "constant weights: operand and q.is_constant and (z is None or z.is_constant)",
         worthwhile("multiplied on the right: op != 'ConvInteger'"),  # kernels of which take filters on the left
-    ),
+    ],
     source="taking 128 off the integer and its zero point",
     forms=[form("MatMulInteger(x, y, *z, *w)", constant("y", "w"))],
 )

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eqsat.conditions import constant, kernels, worthwhile
-from eqsat.equations import form
+from eqsat.equations import form, group_rule, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.quantised.pairs import BYTES, ordinary, positive, shorthands, steps, unblocked
 from eqsat.rules.quantised.recognition import varying, whole, within
@@ -87,29 +87,30 @@ def _scaled(view: GroupView) -> Iterator[Match]:
                     yield Match({"weight": weight, "op": op, "c": factor, "several": several}, node)
 
 
-def _axis(m: Match) -> int | None:
-    """The axis along which the factor varies."""
-    axes = varying(m.c)
-    return axes[0] + m.weight.integers.rank if axes else None
+def axis_of(c: Ref, weight: _Weight) -> int | None:
+    """The axis of the weight along which a factor varies."""
+    axes = varying(c)
+    return axes[0] + weight.integers.rank if axes else None
 
 
-def _along_one_axis(m: Match) -> bool:
-    both = {axis for axis in (_axis(m), m.weight.axis) if axis is not None}
-    return len(varying(m.c)) <= 1 and len(both) <= 1
+def along_one_axis(c: Ref, weight: _Weight) -> bool:
+    both = {axis for axis in (axis_of(c, weight), weight.axis) if axis is not None}
+    return len(varying(c)) <= 1 and len(both) <= 1
 
 
 @group_rule(
     find=_scaled,
     where=[
-        worthwhile(Condition("a constant factor", lambda m: m.c.is_constant)),
-        Condition("it enlarges nothing", lambda m: m.root.static_shape == m.weight.integers.static_shape),
-        Condition("the scale varies over one axis at most", _along_one_axis),
-        Condition("the factor is positive and normal", lambda m: ordinary(*m.c.interval, most=1)),
-        Condition("a scale of ordinary size", lambda m: ordinary(*m.weight.scaled(m.op, *m.c.interval))),
-        worthwhile(Condition("few scales", lambda m: m.several[m.weight.integers.handle] < _SPELLINGS)),
+        worthwhile("a constant factor: c.is_constant"),
+        "it enlarges nothing: root.static_shape == weight.integers.static_shape",
+        "the scale varies over one axis at most: along_one_axis(c, weight)",
+        "the factor is positive and normal: ordinary(*c.interval, most=1)",
+        "a scale of ordinary size: ordinary(*weight.scaled(op, *c.interval))",
+        worthwhile(f"few scales: several[weight.integers.handle] < {_SPELLINGS}"),
     ],
     exactness=Exactness.ROUNDING,
     source="(q - z) * s * c",
+    functions=named(ordinary),
     forms=[form(text, *_KNOWN, shorthands=shorthands) for text in _FORMS],
 )
 def fold_factors_into_dequantized_weights(m: Match) -> Term:
@@ -117,7 +118,7 @@ def fold_factors_into_dequantized_weights(m: Match) -> Term:
 
     ``Cast(q)`` is ``D(q, 1)``, and ``Cast(q) + k`` for a whole number ``k`` is ``D(q, 1, -k)``.
     """
-    weight, axis = m.weight, _axis(m)
+    weight, axis = m.weight, axis_of(m.c, m.weight)
     m.several[weight.integers.handle] += 1
     extent = () if axis is None else (weight.integers.static_shape[axis],)
     scale, zero = apply(m.op, weight.scale, reshaped(m.c, extent)), weight.zero

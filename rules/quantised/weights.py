@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from eqsat.conditions import constant
-from eqsat.equations import form
-from eqsat.rewrite import Condition, GroupView, Match, Term, apply, group_rule, literal
+from eqsat.equations import form, group_rule
+from eqsat.rewrite import GroupView, Match, Term, apply, literal
 from eqsat.rules.linear.alignment import spread
 from eqsat.rules.quantised.pairs import Step, dequantised_parts
 
 
-def _blocks(step: Step) -> tuple[int, int]:
+def blocks(step: Step) -> tuple[int, int]:
     """How large the blocks are that have a scale each, and along which axis; 0 where there are none."""
     size = int(step.node.attr("block_size", 0))
     return size, size and int(step.node.attr("axis", 1)) % step.value.rank
@@ -22,7 +22,7 @@ def _is_part(step: Step, axis: int) -> bool:
     known = all(v is None or (v.is_constant and v.type.is_static) for v in step[1:])
     if not known or not step.value.dtype.is_integer or step.value.rank == 0 or step.node.attr("output_dtype", 0):
         return False
-    block, across = _blocks(step)
+    block, across = blocks(step)
     if block:
         return across != axis
     whole = all(v is None or v.type.size == 1 for v in (step.s, step.z))
@@ -33,7 +33,7 @@ def _is_part(step: Step, axis: int) -> bool:
 def _stated(parts: Sequence[Step], axis: int) -> dict[str, int]:
     """Attributes of the parts joined: an axis as the parts state it, if they do, for runtimes may see it only where counted from
     the start (`eqsat.lower.rounded_products`)."""
-    block, _ = _blocks(parts[0])
+    block, _ = blocks(parts[0])
     stated = (int(p.node.attr("axis", 1)) for p in parts if block or p.s.type.size != 1)
     return {"axis": next(stated, axis)} | ({"block_size": block} if block else {})
 
@@ -50,8 +50,8 @@ def _concats(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_concats,
     where=[
-        Condition("one integer type", lambda m: len({p.value.dtype for p in m.parts}) == 1),
-        Condition("the same blocks", lambda m: len({_blocks(p) for p in m.parts}) == 1),
+        "one integer type: all(p.value.dtype is parts[0].value.dtype for p in parts)",
+        "the same blocks: all(blocks(p) == blocks(parts[0]) for p in parts)",
     ],
     source="each element is dequantised by itself",
     forms=[
@@ -68,7 +68,7 @@ def join_dequantized_weights(m: Match) -> Term:
     ``s`` and ``z`` hold one element for each slice of the axis, or for each of the blocks. The parts may have parameters of their
     own for the whole tensor, for each slice of the axis that is joined, or for blocks along another.
     """
-    block, _ = _blocks(m.parts[0])
+    block, _ = blocks(m.parts[0])
     extents = [p.value.static_shape[m.axis] for p in m.parts]
     integers = apply("Concat", *(p.value for p in m.parts), axis=m.axis)
     scales = (p.s if block else spread(p.s, n) for p, n in zip(m.parts, extents, strict=True))

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import form, named, stated
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN, built_of
 from eqsat.ir.operator import Operator, defined, operators_with, split_key
 from eqsat.ir.schema_operator import outputs_asked_for
-from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply
 from eqsat.rules.linear.alignment import spread
 from eqsat.rules.onnxruntime.parameters import SHORT_OF, are_scales, column, quanta
 from eqsat.rules.quantised.integer_bounds import INT32_MAX, rounding, scaled, total
@@ -74,17 +74,13 @@ _FORMS = (
 
 @group_rule(
     find=partial(_of_file, is_fused),
-    where=stated(
-        "node types",
-        OF_FILE,
-        worthwhile("packed numbers stay packed: types.isdisjoint(BYTES)"),
-        functions={"BYTES": BYTES},
-    ),
+    where=[OF_FILE, worthwhile("packed numbers stay packed: types.isdisjoint(BYTES)")],
+    functions={"BYTES": BYTES},
     exactness=Exactness.ROUNDING,
     source="what its definition says",
     forms=[
-        *(form(f"com.microsoft.{text}") for text in _FORMS),
-        form("ai.onnx.ml.Scaler(x, offset=(1.5,), scale=(0.5,))"),
+        *(f"com.microsoft.{text}" for text in _FORMS),
+        "ai.onnx.ml.Scaler(x, offset=(1.5,), scale=(0.5,))",
     ],
 )
 def take_fused_operator_apart(m: Match) -> Term:
@@ -225,15 +221,13 @@ def _drawn_to_cancel(d: Sampler, drawing: Drawing) -> Instance:
 
 @group_rule(
     find=partial(_of_file, is_quantised),
-    where=stated(
-        "node op inputs",
+    where=[
         OF_FILE,
         "numbers, or a scale for each row, column or channel: lie_along(op, inputs)",
         "sums of floats round to those of integers: '::' in op or sums_alike(op, inputs)",
         "whole quanta, if the kernel takes the next lower number: counts_whole(op, inputs)",
         worthwhile("kernels for one scale of the result: has_one_scale(op, inputs)"),
-        functions=named(counts_whole, has_one_scale, lie_along, sums_alike),
-    ),
+    ],
     exactness=Exactness.LSB,
     source="what its definition says",
     sample=_drawn_bytes,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.equations import Equations, stated
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import operators_with
-from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, literal, shared
+from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, literal, shared
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
@@ -20,7 +20,7 @@ from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.parts import concats, parts_of
 from eqsat.samples import Drawing, Instance, Sampler
 
-SOURCE = "ONNX Gather, Split and Concat"
+group_rule = Equations(__name__, source="ONNX Gather, Split and Concat").over_groups
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ COVERED = stated(
 )
 
 
-@group_rule(where=COVERED, source=SOURCE, sample=_draw_steps)
+@group_rule(where=COVERED, sample=_draw_steps)
 def split_instead_of_gathering_each(view: GroupView) -> Iterator[Merge]:
     """``(x[0], x[1], ...) == Squeeze(Split(x, (1, 1, ...)))`` along one axis."""
     for element, found in _looked_up_by_whole(view).values():
@@ -130,7 +130,7 @@ def _joined(view: GroupView) -> Iterator[Match]:
                 yield Match({"whole": whole, "axis": axis, "along": along, "start": start, "n": len(operands)}, node)
 
 
-@group_rule(find=_joined, source=SOURCE, sample=_draw_steps)
+@group_rule(find=_joined, sample=_draw_steps)
 def join_elements(m: Match) -> Term:
     """``Concat(x[a], x[a + 1], ...) == Reshape(Transpose(x[a:b]))``, the axis of the elements before the one that is joined."""
     taken = slice_term(m.whole, {m.axis: range(m.start, m.start + m.n)})
@@ -157,7 +157,7 @@ def _stacked(view: GroupView) -> Iterator[Match]:
                     yield Match({"first": first, "along": along, "n": len(operands)}, node)
 
 
-@group_rule(find=_stacked, source=SOURCE, sample=_draw_stack)
+@group_rule(find=_stacked, sample=_draw_stack)
 def stack_elements(m: Match) -> Term:
     """``Concat(Unsqueeze(x[a]), Unsqueeze(x[a + 1]), ...) == Transpose(x[a:b])``, the axis of the elements where they are put."""
     whole, axis = m.first.whole, m.first.axis
@@ -178,7 +178,7 @@ def _elements_of_slices(view: GroupView) -> Iterator[Match]:
                     yield Match({"x": x, "axis": element.axis, "at": range(extent)[start:end:step][element.index]}, ref)
 
 
-@group_rule(find=_elements_of_slices, source=SOURCE, sample=_draw_slices)
+@group_rule(find=_elements_of_slices, sample=_draw_slices)
 def take_element_of_slice(m: Match) -> Term:
     """``x[a:b:c][i] == x[a + c * i]`` along one axis."""
     return apply("Gather", m.x, literal(np.int64(m.at)), axis=m.axis)
@@ -223,8 +223,7 @@ def _elements_of_moved(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_elements_of_moved,
-    where=stated("others", "the other axes are in their order: others == sorted(others)"),
-    source=SOURCE,
+    where=["the other axes are in their order: others == sorted(others)"],
     sample=_draw_moved,
 )
 def take_element_before_transpose(m: Match) -> Term:
@@ -245,11 +244,7 @@ def _elements_of_views(view: GroupView) -> Iterator[Match]:
                 yield Match({"x": x, "taken": {axis: range(element.index * size, (element.index + 1) * size)}}, ref)
 
 
-@group_rule(
-    find=_elements_of_views,
-    source=SOURCE,
-    sample=_draw_cut,
-)
+@group_rule(find=_elements_of_views, sample=_draw_cut)
 def take_part_before_view(m: Match) -> Term:
     """``Reshape(x, [..., n, h, ...])[i] == x[i*h : (i+1)*h]``, the element along ``n`` as a part along the axis that was cut."""
     return slice_term(m.x, m.taken)

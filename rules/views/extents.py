@@ -9,12 +9,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.equations import group_rule
 from eqsat.ir import extents
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -245,12 +245,11 @@ def _several(x: Ref) -> Sequence[Dim]:
 
 @group_rule(
     find=_lists_that_are_read,
-    where=stated(
-        "x",
+    where=[
         worthwhile("not a constant: not x.is_constant"),
         "a list of integers, or one: x.dtype is int64 and x.rank < 2",
         worthwhile("a list, or an extent by a symbol: x.rank == 1 or not isinstance(x.dims[0], int)"),
-    ),
+    ],
     source="ONNX Shape",
     sample=_draw_list,
 )

@@ -12,17 +12,17 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.equations import named, stated
+from eqsat.equations import Equations, named
 from eqsat.ir.extents import add, at_least, minimum, multiply, product
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
-from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.terms import Node, complete_nodes, established, int64s, nodes_by_class
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.rules.views.movement import cuts
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-SOURCE = "ONNX Gather, GatherND and Range"
+group_rule = Equations(__name__, source="ONNX Gather, GatherND and Range", functions=named(product)).over_groups
 
 _DEPTH = 10
 
@@ -281,13 +281,10 @@ def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_looked_up_by_grids,
-    where=stated(
-        "x grid places root",
+    where=[
         "a place for each axis: len(places) == x.rank == grid.shape[-1]",
         "the elements are taken in order: len(axes_walked(x, places, root)) == len(places)",
-        functions=named(axes_walked),
-    ),
-    source=SOURCE,
+    ],
     sample=_draw_grid,
 )
 def view_instead_of_gathering_all(m: Match) -> Term:
@@ -337,13 +334,10 @@ def has_strides_of(places: Places, x: Ref, result: Ref) -> bool:
 
 @group_rule(
     find=_looked_up_in_views,
-    where=stated(
-        "x flat places root",
+    where=[
         "the view is one axis of all elements: product(x.shape) == flat.shape[0]",
         "the elements are taken in order: has_strides_of(places, x, root)",
-        functions=named(has_strides_of, product),
-    ),
-    source=SOURCE,
+    ],
     sample=_draw_flat,
 )
 def view_instead_of_gathering_flat(m: Match) -> Term:

@@ -8,21 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.equations import form
+from eqsat.equations import group_rule
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
-from eqsat.rewrite import (
-    Finder,
-    GroupRule,
-    GroupView,
-    Match,
-    Ref,
-    RightSide,
-    Term,
-    Unmet,
-    apply,
-    group_rule,
-    shared,
-)
+from eqsat.rewrite import Finder, GroupRule, GroupView, Match, Ref, RightSide, Term, Unmet, apply, shared
 from eqsat.rules.terms import by_class, complete_nodes, outputs_of, sizes_of_parts, split
 from eqsat.rules.views.movement import slice_term, slices_forward
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -102,12 +90,7 @@ def concats(view: GroupView) -> Sequence[tuple[Ref, Joint]]:
 
 
 def _rule(find: Finder, *forms: str) -> Callable[[RightSide], GroupRule]:
-    source = "ONNX Slice, Split and Concat"
-    return group_rule(find=find, source=source, forms=[form(text) for text in forms])
-
-
-def _part(m: Match) -> Term:
-    return m.part.term()
+    return group_rule(find=find, source="ONNX Slice, Split and Concat", forms=forms)
 
 
 # --- parts of wholes, wholes of parts ------------------------------------------------------------------------------------
@@ -134,7 +117,7 @@ def _parts_in_operands(view: GroupView) -> Iterator[Match]:
 )
 def take_part_from_operand_of_concat(m: Match) -> Term:
     """``Slice(Concat(..., x, ...)) == Slice(x)`` for a part, of a Slice or a Split, that lies in one operand."""
-    return _part(m)
+    return m.part.term()
 
 
 def _joined_parts(view: GroupView) -> Iterator[Match]:
@@ -160,7 +143,7 @@ def _joined_parts(view: GroupView) -> Iterator[Match]:
 )
 def join_adjacent_parts(m: Match) -> Term:
     """``Concat(x[a:b], x[b:c], ...) == x[a:...]`` for adjacent parts of one value, in order."""
-    return _part(m)
+    return m.part.term()
 
 
 def _tiles(view: GroupView) -> Iterator[Match]:

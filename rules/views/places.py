@@ -10,11 +10,11 @@ from itertools import permutations
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import named, stated
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.rules.views.indices import Indices, Places
@@ -52,11 +52,10 @@ def first_along(places: Places, shape: Sequence[Dim]) -> int | None:
 
 @group_rule(
     find=_first_looked_up,
-    where=stated(
-        "x n axis",
+    where=[
         "were there too few, that would show: x.shape[axis] != 1",
         worthwhile("how many are read is a symbol: not isinstance(n, int)"),
-    ),
+    ],
     source="ONNX Gather and Slice",
     sample=_draw_first,
     raises=True,
@@ -114,12 +113,11 @@ def _computed_places(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_computed_places,
-    where=stated(
-        "root strides vector n",
+    where=[
         worthwhile("not constant: not root.is_constant"),
         "counted along one axis at most: len(strides) == 0 or vector is not None",
         "in steps of one, from 0: len(strides) == 0 or (n == 0 and strides[0][1] == 1)",
-    ),
+    ],
     source="ONNX Range, Sub and CumSum",
     sample=_draw_differences,
 )
@@ -183,14 +181,12 @@ def without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
 
 @group_rule(
     find=_scaled_places,
-    where=stated(
-        "a c b places root",
+    where=[
         "places are counted from 0: first_along(places, a.shape) is not None",
         worthwhile("only the factors are constant: c.is_constant and not a.is_constant"),
         "factors and places have different axes: counted_shape(a, c, root) is not None",
         "a truth value for each place: without_ones(counted_shape(a, c, root)) == b.shape",
-        functions=named(first_along, counted_shape, without_ones),
-    ),
+    ],
     exactness=Exactness.ROUNDING,
     source="ONNX CumSum: of ones, which is exact up to 2**24",
     sample=_draw_angles,

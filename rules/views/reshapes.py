@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, same_type, worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, group_rule, named
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet
 from eqsat.rules.terms import add, by_class, complete_nodes, reshape
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
@@ -127,12 +127,10 @@ def _draw_viewed(d: Sampler) -> Instance:
 
 @group_rule(
     find=_viewed_back,
-    where=stated(
-        "x y others root",
+    where=[
         "the shape is that of before: x.shape == root.shape",
         "what is beside lies along leading axes of both: all(beside(o, x, y) is not None for o in others)",
-        functions=named(beside),
-    ),
+    ],
     source="each element by itself",
     sample=_draw_viewed,
 )

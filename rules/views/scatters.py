@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, group_rule, named
 from eqsat.ir.normal_form import Dim
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.terms import complete_nodes, transpose
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.rules.views.indices import Indices, Places
@@ -59,13 +59,11 @@ def _written_by_grids(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_written_by_grids,
-    where=stated(
-        "x written places root",
+    where=[
         "elements are replaced: root.attr('reduction', 'none') == 'none'",
         "all of them: written.shape == x.shape",
         "in order: are_own(places, x.shape)",
-        functions=named(are_own),
-    ),
+    ],
     source="ONNX ScatterND",
     sample=_draw_written,
 )

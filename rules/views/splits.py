@@ -15,14 +15,18 @@ from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations, form, named
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import GroupView, Match, Ref, Term, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term
 from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
 from eqsat.rules.terms import add, int64s, permutation_of, reshape, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-SOURCE = "each element by itself"
+equation = Equations(
+    __name__,
+    source="each element by itself",
+    functions=named(transpose, per_tensor, unblocked, int64s, math.prod),
+)
 
 
 def _laid_out(
@@ -84,7 +88,7 @@ def _viewed_parts(d: Sampler) -> Instance:
     return drawing.finish(*(drawing.op("Reshape", p, s) for p, s in zip(parts, shapes, strict=True)))
 
 
-@group_rule(find=_views_of_parts, source=SOURCE, sample=_viewed_parts)
+@equation.over_groups(find=_views_of_parts, sample=_viewed_parts)
 def view_heads_before_split(m: Match) -> Term:
     """``Reshape(Split(x)[i], [..., n_i, h]) == Split(Reshape(x, [..., n, h]))[i]`` where all parts have the same ``h``."""
     return split(viewed(m.x, m.x.shape, m.shape, m.x), m.sizes, m.axis).output(m.index)
@@ -93,9 +97,8 @@ def view_heads_before_split(m: Match) -> Term:
 _TURNED = "Concat(Transpose({0}[0], perm=p), Transpose({0}[1], perm={1}), axis=b)"
 
 
-@group_rule(
+@equation.over_groups(
     find=_turned_parts,
-    source=SOURCE,
     forms=[
         form(_TURNED.format("Split(x, k, outputs=2, axis=a)", second), kernels("x", DType.UINT8), constant("k"))
         for second in "pq"
@@ -153,7 +156,6 @@ def _viewed(d: Sampler, *, clipped: bool) -> dict[str, Any]:
     return {**found, "shape": fixed(target, "int64"), "view": {"allowzero": 1} if rows == 0 else {}}
 
 
-equation = Equations(__name__, source=SOURCE, functions=named(transpose, per_tensor, unblocked, int64s, math.prod))
 BIASED = "QuantizeLinear(DequantizeLinear(q, s, *z, **dq) + c, s2, *z2, **quantized)"
 AGAIN = "requantised(quantized, dq, (s, z, s2, z2), {value}, {vector})"
 WHOLE = (

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, dtype_in, finite, varies, worthwhile
-from eqsat.equations import Equations, stated
+from eqsat.equations import Equations, group_rule
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import repeated
@@ -70,15 +70,12 @@ def _function_of_rows(d: Sampler) -> Instance:
     where=(
         constant("t"),
         varies("i"),
-        *stated(
-            "others behind",
-            worthwhile("the other operands are constant: all(c.is_constant for c in others)"),
-            "and lie along the rows: along_row(others, behind)",
-            functions={"along_row": along_row},
-        ),
-        *stated("root rows", "no axis is added: root.rank == rows.rank"),
-        *stated("t", worthwhile("a small table: t.type.size <= SMALL"), functions={"SMALL": SMALL}),
+        worthwhile("the other operands are constant: all(c.is_constant for c in others)"),
+        "and lie along the rows: along_row(others, behind)",
+        "no axis is added: root.rank == rows.rank",
+        worthwhile("a small table: t.type.size <= SMALL"),
     ),
+    functions={"SMALL": SMALL},
     source="an element of the result follows from one of the table",
     sample=_function_of_rows,
 )
@@ -113,12 +110,7 @@ def _look_ups(view: GroupView) -> Iterator[Match]:
             yield Match({"t": t, "i": i}, node)
 
 
-@group_rule(
-    find=_look_ups,
-    where=stated("i", "every place is the same: i.low == i.high"),
-    source="ONNX Gather",
-    sample=_one_row,
-)
+@group_rule(find=_look_ups, where=["every place is the same: i.low == i.high"], source="ONNX Gather", sample=_one_row)
 def expand_row_instead_of_looking_it_up(m: Match) -> Term:
     """``Gather(t, i) == Expand(t[k])`` where every place is ``k``: the types of tokens of one sentence."""
     row = apply("Gather", m.t, literal(np.int64(m.i.low)), axis=0)

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import Equations, form, named, stated
+from eqsat.equations import Equations, form, named
 from eqsat.ir.extents import product, quotient
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply
 from eqsat.rules.cuts import cuts
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
 from eqsat.rules.views.extents import viewed
@@ -17,7 +17,6 @@ from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.parts import concats
 from eqsat.rules.views.transposes import is_unary
 
-SOURCE = "each element keeps its place among those of its block of axes"
 Block = tuple[list[int], list[int]]
 
 
@@ -125,7 +124,7 @@ def order_left(perm: Sequence[int], axes: Ref) -> tuple[int, ...]:
 
 equation = Equations(
     __name__,
-    source=SOURCE,
+    source="each element keeps its place among those of its block of axes",
     functions=named(runs_forward, taken, slice_term, transpose, int64s, axes_dropped, order_left),
 )
 equation(
@@ -164,14 +163,9 @@ def _transposed_between_views(view: GroupView) -> Iterator[Match]:
                     yield Match({"x": x, "v": v, "perm": perm, "single": single}, root)
 
 
-@group_rule(
+@equation.over_groups(
     find=_transposed_between_views,
-    where=stated(
-        "v perm root single",
-        worthwhile("some axes move together, or are of extent 1: has_fewer_runs(v, perm, root, single)"),
-        functions=named(has_fewer_runs),
-    ),
-    source=SOURCE,
+    where=[worthwhile("some axes move together, or are of extent 1: has_fewer_runs(v, perm, root, single)")],
     forms=[
         form("Reshape(Transpose(Reshape(x, s), perm=p), t)", constant("s", "t")),
         form("Squeeze(Transpose(Unsqueeze(x, s), perm=p), t)", constant("s", "t")),
@@ -200,9 +194,8 @@ def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
                     )
 
 
-@group_rule(
+@equation.over_groups(
     find=_parts_transposed_again,
-    source=SOURCE,
     forms=[
         form(
             """Concat(Transpose(Split(Transpose(x, perm=p), k, outputs=2, axis=a)[0], perm=q),
@@ -236,16 +229,11 @@ def _transposed_operands(view: GroupView) -> Iterator[Match]:
             yield Match({"perm": perm, "axis": perm[axis], "operands": [f.get(perm) for f in found]}, root)
 
 
-ALIKE = Condition("all operands are transposed alike", lambda m: None not in m.operands)
-
-
-@group_rule(
+@equation.over_groups(
     find=_transposed_operands,
-    where=[ALIKE],
-    source=SOURCE,
+    where=["all operands are transposed alike: None not in operands"],
     forms=[
-        form(f"Concat(Transpose(x, perm=p), {f}, axis=a)")
-        for f in ("Transpose(y, perm=q)", "Relu(Transpose(y, perm=q))")
+        f"Concat(Transpose(x, perm=p), {f}, axis=a)" for f in ("Transpose(y, perm=q)", "Relu(Transpose(y, perm=q))")
     ],
 )
 def sink_equal_transposes_below_concat(m: Match) -> Term:

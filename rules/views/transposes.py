@@ -10,10 +10,10 @@ from operator import itemgetter
 import numpy as np
 
 from eqsat.conditions import constant
-from eqsat.equations import form
+from eqsat.equations import form, group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, present
 from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, transpose, transposes
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.parts import Part, parts_by_class
@@ -199,9 +199,9 @@ def _applies(term: Term, op: str) -> bool:
     find=_undone,
     source="elementwise operators commute with permutations",
     forms=[
-        form("Transpose(Relu(Transpose(x, perm=p)), perm=q)"),
+        "Transpose(Relu(Transpose(x, perm=p)), perm=q)",
         form("Transpose(Transpose(x, perm=p) - c, perm=q)", constant("c")),
-        form("Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)"),
+        "Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)",
         form("Transpose(Pad(Transpose(x, perm=p), s, *v, **n), perm=q)", constant("s")),
         form("Transpose(Slice(Relu(Transpose(x, perm=p)), s, t, a), perm=q)", constant("s", "t", "a")),
     ],
@@ -216,7 +216,7 @@ def cancel_transposes_across_elementwise(m: Match) -> Term:
     exactness=Exactness.ROUNDING,
     source="each row is multiplied by itself",
     forms=[
-        form("Transpose(Transpose(x, perm=p) @ w, perm=q)"),
+        "Transpose(Transpose(x, perm=p) @ w, perm=q)",
         form("Transpose(Relu(Transpose(x, perm=p) @ w + c), perm=q)", constant("c")),
     ],
 )
@@ -242,7 +242,7 @@ def _transposed_alike(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_transposed_alike,
     source="elementwise operators commute with permutations",
-    forms=[form(f"{op}(Transpose(x, perm=p), Transpose(y, perm=q))") for op in ("Sub", "Max")],
+    forms=[f"{op}(Transpose(x, perm=p), Transpose(y, perm=q))" for op in ("Sub", "Max")],
 )
 def sink_equal_transposes(m: Match) -> Term:
     """``f(Transpose(x, p), Transpose(y, p)) == Transpose(f(x, y), p)`` for an elementwise ``f`` of two or more variables."""

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import named, stated
+from eqsat.equations import group_rule, named
 from eqsat.ir.extents import add, at_least, multiply, subtract
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal, shared
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal, shared
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import listed, repeated
@@ -88,11 +88,10 @@ def _masked_by_grids(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_masked_by_grids,
-    where=stated(
-        "m grid root",
+    where=[
         worthwhile("not constant: not m.is_constant and not grid.is_constant"),
         "the triangle is that of the whole: grid.shape[-2:] == root.shape[-2:]",
-    ),
+    ],
     source="ONNX Trilu",
     sample=_draw_mask,
 )
@@ -163,13 +162,10 @@ def _largest_of_bands(view: GroupView) -> Iterator[Match]:
     find=_largest_of_bands,
     where=(
         constant("axes"),
-        *stated(
-            "root x axes band",
-            "along each row: axes_of(root, axes, x) == (-1,)",
-            "each has an element that is true: shows_in_each_row(band, x.shape[-2], x.shape[-1])",
-            functions=named(axes_of, shows_in_each_row),
-        ),
+        "along each row: axes_of(root, axes, x) == (-1,)",
+        "each has an element that is true: shows_in_each_row(band, x.shape[-2], x.shape[-1])",
     ),
+    functions=named(axes_of),
     source="ONNX ReduceMax: of truth",
     sample=_draw_rows,
 )

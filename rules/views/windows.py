@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations, group_rule, named
 from eqsat.ir.extents import product
 from eqsat.ir.types import Dim
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply
 from eqsat.rules.terms import by_class
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import slice_term, slices_forward

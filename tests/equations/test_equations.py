@@ -10,16 +10,29 @@ import numpy as np
 import pytest
 
 import eqsat
+import eqsat.rules  # registers the shipped rules
 from benchmarks.rule_trials import automatic_instance, try_rule
 from eqsat.conditions import asks, constant, finite, same_type, worthwhile
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
-from eqsat.equations import equation, form, named
+from eqsat.equations import Equations, equation, form, group_rule, named
+from eqsat.equations.right import Compiled
 from eqsat.errors import RuleError
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.rewrite import Rule, Variable, apply, literal, registered_rules, unregister
+from eqsat.rewrite import (
+    GroupRule,
+    GroupView,
+    Match,
+    Rule,
+    Term,
+    Variable,
+    apply,
+    literal,
+    registered_rules,
+    unregister,
+)
 from eqsat.samples import Sampler
 
 
@@ -272,6 +285,56 @@ def test_form_is_a_term_that_instances_are_drawn_from() -> None:
     graph = automatic_instance(made, Sampler(0)).graph
     assert [node.op for node in graph.nodes][-2:] == ["Neg", "Relu"]
     assert made.name not in {r.name for r in registered_rules()}
+
+
+def _negated(view: GroupView) -> Iterator[Match]:
+    for node, (x,) in view.nodes("Neg"):
+        yield Match({"x": x, "n": node.type.rank}, node)
+
+
+def are_axes(n: int) -> bool:
+    return n == 2
+
+
+def _subtracted(m: Match) -> Term:
+    """``-x == 0 - x`` for a matrix."""
+    return apply("Sub", literal(0, m.root.dtype), m.x)
+
+
+def _over_groups(*words: str, **options: Any) -> GroupRule:
+    common = Equations(__name__, source="test", exactness=Exactness.ROUNDING, sample=lambda d: {})
+    with only_here():
+        return common.over_groups(find=_negated, where=words, forms=["-x", "Relu(-x)"], **options)(_subtracted)
+
+
+def test_words_of_a_group_rule_are_about_what_its_finder_binds() -> None:
+    rule = _over_groups("a matrix: are_axes(n)", "signed: all(s for s in [x.dtype.is_signed])")
+    assert [c.name for c in rule.conditions] == ["a matrix", "signed"]
+    assert (rule.source, rule.exactness, rule.sample) == ("test", Exactness.ROUNDING, None)
+    trial = try_rule(rule, 60)
+    assert not trial.failures
+    assert 0 < trial.fired < 60
+    assert trial.reasons["a matrix"]
+
+
+def test_words_of_a_group_rule_call_only_functions_that_there_are() -> None:
+    with pytest.raises(RuleError, match="are_axis"):
+        _over_groups("a matrix: are_axis(n)")
+    with only_here(), pytest.raises(RuleError, match="no operator"):
+        group_rule(find=_negated, forms=["x"], source="test")(_subtracted)
+
+
+def test_words_of_a_group_rule_may_name_a_value_as_a_function_is_named() -> None:
+    rule = _over_groups("a matrix: number == 2", functions={"number": literal})
+    (holds,) = (c.holds for c in rule.conditions)
+    assert holds(Match({"number": 2}, Variable("x")))  # type: ignore[arg-type]
+
+
+def test_what_shipped_rules_say_in_words_can_be_read() -> None:
+    words = [c.holds for r in registered_rules() for c in r.conditions if isinstance(c.holds, Compiled)]
+    assert len(words) > 1000
+    for holds in words:
+        holds.now()
 
 
 def test_number_of_an_unknown_type_is_no_number() -> None:
