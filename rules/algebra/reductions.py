@@ -163,14 +163,6 @@ def _repeats(op: Operator) -> bool:
     return bool(op.traits.repeats)
 
 
-def _single(d: Sampler) -> dict[str, Any]:
-    """Axes that mostly have the extent 1."""
-    x = d.array(d.shape(1, 4, ones=0.5))
-    ones = [i for i, n in enumerate(x.shape) if n == 1]
-    chosen = ones if ones and d.chance(0.8) else _axes(d, x.ndim)
-    return {"x": x, "a": fixed(chosen, "int64"), "r": {"keepdims": d.integer(0, 1)}}
-
-
 @for_each_operator(_repeats)
 def _of_single_elements(op: str) -> None:
     equation(
@@ -178,7 +170,6 @@ def _of_single_elements(op: str) -> None:
         f"{op}(x, *a, **r) == without(x, axes_of(r, a, x), r)",
         "the reduced axes have the extent 1: count(r, a, x) == 1",
         source="ONNX reductions",
-        sample=_single,
     )
 
 

@@ -152,13 +152,6 @@ def woven(x: Ref, block: int, mode: str, result: Ref) -> Term:
     return reshape(transpose(reshape(columns, rows), (0, 2, 1, 3)), result.static_shape)
 
 
-def _pixels(d: Sampler) -> dict[str, Any]:
-    block = d.choose((1, 2, 2, 3))
-    images, channels, *extents = d.extents(4)
-    x = d.floats((min(images, 3), channels * block**2, *extents), infinite=d.chance(0.2))
-    return {"x": x, "p": {"blocksize": block} | ({"mode": "CRD"} if d.chance() else {})}
-
-
 equation(
     "weave_pixels_in_two_steps",
     "DepthToSpace(x, **p) == woven(x, p.attr('blocksize'), p.attr('mode', 'DCR'), root)",
@@ -167,7 +160,6 @@ equation(
     worthwhile("more than one pixel: p.attr('blocksize') > 1"),
     exactness=Exactness.EXACT,
     source="ONNX operator specification",
-    sample=_pixels,
 )
 
 # --- places between elements
@@ -183,23 +175,6 @@ def inside(grid: Ref, x: Ref, corners: int) -> Term:
     return apply("Min", apply("Max", grid, literal(-most)), literal(most))
 
 
-def _grids(d: Sampler) -> dict[str, Any]:
-    """Places in images, and beyond; at times in volumes."""
-    images, channels, *extents = d.extents(4 if d.chance(0.9) else 5)
-    if d.chance(0.3):
-        extents[0] = extents[1]
-    places = d.floats((min(images, 3), *d.extents(len(extents)), len(extents))) * np.float32(0.6)
-    g: dict[str, Any] = {
-        "mode": "linear" if d.chance(0.8) else "nearest",
-        "padding_mode": d.choose(("border",) * 4 + ("zeros",)),
-    }
-    return {
-        "x": d.floats((min(images, 3), channels, *extents)),
-        "g": places,
-        "n": g | ({"align_corners": d.integer(0, 1)} if d.chance(0.7) else {}),
-    }
-
-
 equation(
     "clamp_places_instead_of_going_on_beyond_border",
     "GridSample(x, g, mode='linear', padding_mode='border', **n) "
@@ -207,5 +182,4 @@ equation(
     FLOAT32,
     worthwhile("an image: x.rank == 4"),
     worthwhile("known extents: x.static_shape and 0 not in x.static_shape"),
-    sample=_grids,
 )

@@ -41,27 +41,11 @@ def viewed(value: Term, shape: tuple[int, ...], root: Ref) -> Term:
     return value if root.static_shape == shape else reshape(value, root.static_shape)
 
 
-def _images(d: Sampler) -> dict[str, Any]:
-    """Values of one matrix or several, mostly reduced over neighbouring axes before the last."""
-    if d.chance(0.1):  # nothing is reduced
-        return {"x": d.floats(d.shape(0, 2)), "r": {"noop_with_empty_axes": 1}}
-    x = d.floats(d.shape(1, 4, ones=0.4))
-    axes = list(range(*sorted((d.integer(0, x.ndim - 1), d.integer(0, x.ndim))))) if d.chance(0.9) else []
-    axes = axes or [d.integer(0, x.ndim - 1) for _ in range(d.integer(1, 2))]
-    given = sorted(set(axes))
-    return {
-        "x": x,
-        "a": fixed([a - x.ndim if d.chance() else a for a in given], "int64"),
-        "r": {"keepdims": d.integer(0, 1)},
-    }
-
-
 equation = Equations(
     __name__,
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="definition of the sum",
-    sample=_images,
     functions=named(axes_of, full, limit, reshaped, without),
 )
 for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]")):
