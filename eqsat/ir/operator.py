@@ -289,6 +289,13 @@ def operators_with(fact: Callable[[Operator], object], *, domains: bool = False)
 
 
 @cache
+def having(trait: str) -> Callable[[Operator], bool]:
+    """The fact that an operator has a trait, whatever it says of it: ``operators_with(having("reduces"))``."""
+    assert hasattr(NO_TRAITS, trait), trait
+    return lambda op: bool(getattr(op.traits, trait))
+
+
+@cache
 def default_attribute(key: str, name: str) -> Callable[[Any], Any]:
     """What an attribute is where a node has none, as a function of the node's value; ``None`` where nothing is stated."""
     from eqsat.ir.schema_operator import default_of_schema

@@ -21,7 +21,7 @@ from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import having, operators_with, traits_of
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.terms import Functions, complete_nodes
@@ -33,10 +33,6 @@ _LARGEST = 2.0**53
 """Integers up to here are floats, too: sums and products are compared with it before they overflow."""
 
 Ends = tuple[Any, Any]
-
-
-def _elementwise(op: Operator) -> bool:
-    return op.traits.operands > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +129,7 @@ class _Functions(Functions["Step | Ref"]):
     """Which values are functions of one integer."""
 
     def __init__(self, view: GroupView) -> None:
-        super().__init__(view, operators_with(_elementwise))
+        super().__init__(view, operators_with(having("operands")))
         for spellings in self._nodes.values():
             # The one that was there first: others may round to the other side of a step.
             spellings.sort(key=lambda found: found[1].enode)
@@ -187,7 +183,7 @@ def _draw(d: Sampler) -> Instance:
 
 def _looked_up(view: GroupView) -> Iterator[Match]:
     tables = [(n, data, i) for n, (data, i) in complete_nodes(view, "Gather") if data.is_constant and not i.is_constant]
-    computed = operators_with(_elementwise)
+    computed = operators_with(having("operands"))
     tables = [found for found in tables if any(op in computed for op, _ in view.spellings(found[2]))]
     functions = _Functions(view) if tables else None
     for node, data, index in tables:

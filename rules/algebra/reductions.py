@@ -10,14 +10,13 @@ from eqsat.conditions import constant, every_element, floating, same_type, singl
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import at_least
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.ir.types import Dim
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, for_each_operator
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, int64s
 from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.parts import concats
-from eqsat.rules.views.transposes import reduces
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -65,7 +64,7 @@ def _axes(d: Sampler, rank: int) -> list[int]:
 
 
 equation = Equations(__name__, functions=named(axes_of, int64s, repeated))
-reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
+reductions = [(op.lower(), op, "") for op in operators_with(having("reduces"))]
 for name, op, _ in reductions:  # what reduces the same axes twice is one operator, however an exporter counts them
     equation(
         f"count_axes_of_{name}_from_the_end",
@@ -87,7 +86,7 @@ for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
 
 def picks(op: Operator) -> bool:
     """Whether a reduction is one of the elements: the largest, the least."""
-    return reduces(op) and bool(op.traits.sources)
+    return op.traits.reduces and bool(op.traits.sources)
 
 
 def _expanded(d: Sampler) -> dict[str, Any]:
@@ -158,12 +157,7 @@ equation(
 )
 
 
-def _repeats(op: Operator) -> bool:
-    """Whether an operator makes of several values what a reduction makes of their elements."""
-    return bool(op.traits.repeats)
-
-
-@for_each_operator(_repeats)
+@for_each_operator(having("repeats"))
 def _of_single_elements(op: str) -> None:
     equation(
         f"drop_{op.lower()}_of_single_elements",
@@ -176,7 +170,7 @@ def _of_single_elements(op: str) -> None:
 def _of_joined(view: GroupView) -> Iterator[Match]:
     """Each reduction of values that are joined along one axis."""
     joints = by_class(concats(view))
-    for op in operators_with(_repeats):
+    for op in operators_with(having("repeats")):
         for r, (x, *a) in view.nodes(op):
             for axis, parts in joints.get(x.handle, ()) if x is not None else ():
                 yield Match({"op": op, "r": r, "a": a[0] if a else None, "x": x, "axis": axis, "parts": parts}, r)
@@ -193,7 +187,7 @@ def _draw_joined(d: Sampler) -> Instance:
     symbolic = d.subset({*shape} - {1, 2}, 0.3)
     whole = drawing.op("Concat", *(drawing.value(v, symbolic) for v in values), axis=axis)
     axes = [axis - len(shape) if d.chance() else axis] if d.chance(0.85) else _axes(d, len(shape))
-    op = d.choose(list(operators_with(_repeats)))
+    op = d.choose(list(operators_with(having("repeats"))))
     return drawing.finish(drawing.op(op, whole, axes, keepdims=d.integer(0, 1)))
 
 

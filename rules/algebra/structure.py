@@ -8,7 +8,7 @@ import numpy as np
 from eqsat.conditions import condition, every_element, same_type, worthwhile
 from eqsat.equations import Equations, group_rule
 from eqsat.ir.constants import Constant
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Merge, Ref, Term, literal, present
@@ -93,10 +93,6 @@ equation("expand_number_instead_of_filling", "ConstantOfShape(s, **n) == Expand(
 # --- inputs that may as well be absent
 
 
-def _has_zero_if_absent(op: Operator) -> bool:
-    return bool(op.traits.zero_if_absent)
-
-
 def _with_zeros(d: Sampler) -> Instance:
     """An operator with zeros, or hardly, for an input that it need not have."""
     drawing = Drawing()
@@ -110,7 +106,7 @@ def _with_zeros(d: Sampler) -> Instance:
         array.flat[0] = d.choose((0.0, 0.0, 0.0, -0.0, 0.5))
         return drawing.value(fixed(array)) if d.chance(0.9) else drawing.value(array)
 
-    op = d.choose(operators_with(_has_zero_if_absent))
+    op = d.choose(operators_with(having("zero_if_absent")))
     if op == "Gemm":
         return drawing.finish(drawing.op(op, value(time, inner), value(inner, hidden), zeros(hidden)))
     if op in ("Conv", "ConvTranspose"):
@@ -135,7 +131,7 @@ ZEROS = (every_element("zeros", 0),)
 )
 def leave_out_zeros(view: GroupView) -> Iterator[Merge]:
     """``f(x, zeros) == f(x)`` where ``f`` takes an absent input to be zeros: initial states, biases."""
-    for op in operators_with(_has_zero_if_absent, domains=True):
+    for op in operators_with(having("zero_if_absent"), domains=True):
         for node, inputs in view.nodes(op):
             given = [(i, inputs[i]) for i in traits_of(op).zero_if_absent if i < len(inputs)]
             absent = {i for i, x in given if x is not None and view.meets(ZEROS, zeros=x)}

@@ -77,32 +77,24 @@ equation(
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING, source="(x y)' = y' x'")
 equation(
-    "move_left_transpose_into_matmul",
-    "Transpose(x, perm=(1, 0)) @ y == Gemm(x, y, transA=1)",
-    FLOAT,
-    "y.rank == 2",
-    varies("x"),
-)
-equation(
-    "move_right_transpose_into_matmul",
-    "x @ Transpose(y, perm=(1, 0)) == Gemm(x, y, transB=1)",
-    FLOAT,
-    "x.rank == 2",
-    varies("y"),
-)
-equation(
     "move_transpose_of_matmul_inside",
     "Transpose(x @ y, perm=(1, 0)) == Gemm(y, x, transA=1, transB=1)",
     FLOAT,
     "x.rank == 2",
 )
-equation(
-    "move_left_transpose_into_gemm",
-    "Gemm(Transpose(x, perm=(1, 0)), y, *c, transA=t, **g) == Gemm(x, y, c, transA=int(not t), **g)",
-    varies("x"),
-)
-equation(
-    "move_right_transpose_into_gemm",
-    "Gemm(x, Transpose(y, perm=(1, 0)), *c, transB=t, **g) == Gemm(x, y, c, transB=int(not t), **g)",
-    varies("y"),
-)
+for side, operands, flag, moved, other in (
+    ("left", "Transpose(x, perm=(1, 0)), y", "transA", "x", "y"),
+    ("right", "x, Transpose(y, perm=(1, 0))", "transB", "y", "x"),
+):
+    equation(
+        f"move_{side}_transpose_into_matmul",
+        f"MatMul({operands}) == Gemm(x, y, {flag}=1)",
+        FLOAT,
+        f"{other}.rank == 2",
+        varies(moved),
+    )
+    equation(
+        f"move_{side}_transpose_into_gemm",
+        f"Gemm({operands}, *c, {flag}=t, **g) == Gemm(x, y, c, {flag}=int(not t), **g)",
+        varies(moved),
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from eqsat.conditions import worthwhile
 from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, literal
@@ -28,12 +28,8 @@ ENTRIES = 256
 _QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
 
 
-def _converts(op: Operator) -> bool:
-    return op.traits.converts
-
-
 _POINTWISE = frozenset((*operators_with(is_elementwise), *_QUANTISATION, "Reshape", RECENTER)) - {
-    *operators_with(_converts)
+    *operators_with(having("converts"))
 }
 _WITHIN = _POINTWISE | {f"{DOMAIN}::{op}" for op in ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu")}
 

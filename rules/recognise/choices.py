@@ -7,20 +7,15 @@ A choice takes 4 to 7 ns an element in ONNX Runtime where the truth values are a
 from eqsat.conditions import constant, finite, one_element, same_type, single_or_half
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator
+from eqsat.ir.operator import having
 from eqsat.rewrite import for_each_operator
-
-
-def _orders(op: Operator) -> bool:
-    return op.traits.orders
-
 
 equation = Equations(__name__, source="ONNX operator specification")
 ROUNDING = Exactness.ROUNDING
 NARROW = single_or_half("x")
 
 
-@for_each_operator(_orders)
+@for_each_operator(having("orders"))
 def _by_order(op: str) -> None:
     """The first value where ``op`` says that it is larger, or the other way round."""
     order = f"{op}({{}}, {{}})"

@@ -12,7 +12,7 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import group_rule
 from eqsat.ir import extents
 from eqsat.ir.normal_form import Dim
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.ir.types import TensorType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.terms import add, int64s, mul, reshape
@@ -179,10 +179,6 @@ def _draw_list(d: Sampler) -> Instance:
     return drawing.finish(whole, drawing.op("Expand", drawing.value(d.floats((1,))), whole))
 
 
-def _reads_extents(op: Operator) -> bool:
-    return bool(op.traits.counts)
-
-
 def _takes_windows(op: Operator) -> bool:
     return op.traits.spatial or (op.traits.product is not None and op.traits.product.slides)
 
@@ -191,7 +187,7 @@ def _lists(view: GroupView) -> Sequence[Ref]:
     """What tells an operator extents, each value once."""
     read = (
         inputs[i]
-        for op in operators_with(_reads_extents)
+        for op in operators_with(having("counts"))
         for _, inputs in view.nodes(op)
         for i in traits_of(op).counts
         if i < len(inputs)

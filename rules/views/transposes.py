@@ -12,7 +12,7 @@ import numpy as np
 from eqsat.conditions import constant
 from eqsat.equations import form, group_rule
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, present
 from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, transpose, transposes
 from eqsat.rules.views.extents import viewed
@@ -27,10 +27,6 @@ def is_unary(op: Operator) -> bool:
 def is_broadcasting(op: Operator) -> bool:
     """Whether an operator broadcasts all its inputs against each other."""
     return op.traits.operands > 1
-
-
-def reduces(op: Operator) -> bool:
-    return op.traits.reduces
 
 
 def is_elementwise(op: Operator) -> bool:
@@ -252,7 +248,7 @@ def sink_equal_transposes(m: Match) -> Term:
 def _reduced(view: GroupView) -> Iterator[Match]:
     """Each reduction of an elementwise region of which all variables are transposed alike, and the region without."""
     transposer = Transposer(view)
-    for op in operators_with(reduces):
+    for op in operators_with(having("reduces")):
         for node, inputs in view.nodes(op):
             x, axes = (*inputs, None)[:2]
             perm = transposer.permutation(x) if x is not None else None

@@ -14,17 +14,13 @@ from eqsat.ir.extents import add, at_least, multiply, subtract
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.normal_form import Dim
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import having, operators_with, traits_of
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal, shared
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import listed, repeated
 from eqsat.rules.views.indices import Indices, Places
 from eqsat.samples import Drawing, Input, Instance, Sampler, fixed
-
-
-def _orders(op: Operator) -> bool:
-    return op.traits.orders
 
 
 def triangle(op: str, apart: Places, rank: int) -> tuple[bool, Dim] | None:
@@ -69,7 +65,7 @@ def _draw_mask(d: Sampler) -> Instance:
 def _grids(view: GroupView) -> Sequence[tuple[Ref, tuple[bool, Dim]]]:
     """Triangles of truth values: whether it is the upper one, and its diagonal."""
     indices, grids = Indices(view), list[tuple[Ref, tuple[bool, Dim]]]()
-    for op in operators_with(_orders):
+    for op in operators_with(having("orders")):
         for node, inputs in complete_nodes(view, op):
             apart = None if node.type.shape is None else indices.difference(node, inputs)
             found = None if apart is None else triangle(op, apart, node.rank)
