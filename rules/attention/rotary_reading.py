@@ -1,7 +1,7 @@
 """Reading rotary position embeddings out of the e-graph: values whose pairs of features were turned by a quarter, and factors
 whose halves are the same."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -15,7 +15,7 @@ from eqsat.rules.attention.scores import is_number
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.elements import elements
 from eqsat.rules.views.extents import viewed
-from eqsat.rules.views.movement import runs_forward, taken
+from eqsat.rules.views.movement import slices_forward
 from eqsat.rules.views.parts import Part, parts_by_class, parts_of
 
 _DEPTH = 6
@@ -99,9 +99,9 @@ def _every_other(view: GroupView) -> dict[int, list[tuple[Ref, int]]]:
     """Class -> values of which it is every other feature, from the first (0) or the second (1) on."""
     found = [
         (node, (x, start))
-        for node, (x, starts, ends, *rest) in complete_nodes(view, "Slice")
+        for node, x, taken in slices_forward(view)
         for start in (0, 1)
-        if _takes_every_other(start, x, starts, ends, *(*rest, None, None)[:2])
+        if _are_every_other(x, taken, start)
     ]
     of_pairs = by_class((node, x) for node, (x, _) in complete_nodes(view, "Reshape") if _are_pairs(node, x))
     single = [(ref, p.whole, p.axis, p.start) for ref, p in parts_of(view) if p.end - p.start == 1] if of_pairs else []
@@ -118,16 +118,11 @@ def _are_pairs(value: Ref, x: Ref) -> bool:
     return (value.type.shape or ())[-1:] == (2,) and isinstance(features, int) and features > 2 and features % 2 == 0
 
 
-def _takes_every_other(start: int, x: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> bool:
-    bounds = (starts, ends, axes, steps)
-    if x.type.shape is None or any(b is not None and not b.is_constant for b in bounds):
-        return False
-    size = x.shape[-1]
-    if not isinstance(size, int) or size < 3 or not runs_forward(x, starts, axes, steps):
-        return False
-    ranges = taken(x, starts, ends, axes, steps)
-    others_whole = all(len(r) == x.shape[i] for i, r in ranges.items() if i != x.rank - 1)
-    return others_whole and ranges.get(x.rank - 1) == range(start, size, 2)
+def _are_every_other(x: Ref, taken: Mapping[int, range], start: int) -> bool:
+    """Whether a slice takes every other feature from one of the first two on, and all along the other axes."""
+    *_, size = x.shape or ("",)
+    whole = all(len(found) == x.shape[axis] for axis, found in taken.items() if axis != x.rank - 1)
+    return whole and isinstance(size, int) and size > 2 and taken.get(x.rank - 1) == range(start, size, 2)
 
 
 class Halves:

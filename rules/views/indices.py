@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -272,15 +272,16 @@ def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
     return drawing.places(x, axis, step=1 if d.chance(0.9) else 2)
 
 
-def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
+def by_grids(view: GroupView, op: str) -> Iterator[Match]:
+    """Each look-up of a value, or what is ``written`` there, by the places along axes that a grid has side by side."""
     indices = Indices(view)
-    for node, (x, grid) in complete_nodes(view, "GatherND"):
+    for node, (x, grid, *written) in complete_nodes(view, op):
         for places in indices.along_axes(grid):
-            yield Match({"x": x, "grid": grid, "places": places, "indices": indices}, node)
+            yield Match({"x": x, "grid": grid, "written": tuple(written), "places": places, "indices": indices}, node)
 
 
 @group_rule(
-    find=_looked_up_by_grids,
+    find=partial(by_grids, op="GatherND"),
     where=[
         "a place for each axis: len(places) == x.rank == grid.shape[-1]",
         "the elements are taken in order: len(axes_walked(x, places, root)) == len(places)",

@@ -8,7 +8,7 @@ that is put together by ``x[..., :k] = y`` and ``x[..., k:] = z`` becomes a Conc
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from eqsat.equations import Equations, group_rule, named
 from eqsat.ir.normal_form import Dim
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
-from eqsat.rules.terms import complete_nodes, transpose
+from eqsat.rewrite import Match, Ref, Term, apply, literal
+from eqsat.rules.terms import transpose
 from eqsat.rules.views.extents import repeated, viewed
-from eqsat.rules.views.indices import Indices, Places
+from eqsat.rules.views.indices import Places, by_grids
 from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.transposes import inverse
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -50,18 +50,11 @@ def _draw_written(d: Sampler) -> Instance:
     return drawing.finish(drawing.op("ScatterND", x, grid, written, reduction=reduction))
 
 
-def _written_by_grids(view: GroupView) -> Iterator[Match]:
-    indices = Indices(view)
-    for node, (x, grid, written) in complete_nodes(view, "ScatterND"):
-        for places in indices.along_axes(grid):
-            yield Match({"x": x, "written": written, "places": places}, node)
-
-
 @group_rule(
-    find=_written_by_grids,
+    find=partial(by_grids, op="ScatterND"),
     where=[
         "elements are replaced: root.attr('reduction', 'none') == 'none'",
-        "all of them: written.shape == x.shape",
+        "all of them: written[0].shape == x.shape",
         "in order: are_own(places, x.shape)",
     ],
     source="ONNX ScatterND",
@@ -69,7 +62,7 @@ def _written_by_grids(view: GroupView) -> Iterator[Match]:
 )
 def take_what_is_written_everywhere(m: Match) -> Term:
     """``ScatterND(x, all places, y) == y``."""
-    return m.written
+    return m.written[0]
 
 
 # --- along an axis
