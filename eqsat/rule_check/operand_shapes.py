@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, defined, operator, traits_of
 from eqsat.ir.operators.onnxruntime_products import CONV, FUSED_CONV, FUSED_MATMUL
@@ -200,6 +202,9 @@ def _slice(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Kno
 def _gather(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     axis: int = attributes.get("axis", 0) % len(shape)
+    if d.chance(0.4):
+        place = np.asarray(d.integer(-shape[axis], shape[axis] - 1), np.int64)
+        return [Operand(shape), Operand((), "fixed", place)]
     return [Operand(shape), indices([d.integer(0, shape[axis] - 1) for _ in range(d.integer(1, 4))])]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 
 from eqsat.conditions import constant, every_element, floating, same_type, single_or_half, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import at_least
 from eqsat.ir.operator import Operator, having, operators_with, traits_of
@@ -17,7 +17,7 @@ from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, int64s
 from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.parts import concats
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Sampler, fixed
 
 
 def kept_shape(node: Ref, axes: Ref | None, x: Ref) -> tuple[Dim, ...]:
@@ -176,21 +176,6 @@ def _of_joined(view: GroupView) -> Iterator[Match]:
                 yield Match({"op": op, "r": r, "a": a[0] if a else None, "x": x, "axis": axis, "parts": parts}, r)
 
 
-def _draw_joined(d: Sampler) -> Instance:
-    """A reduction of values that are joined, mostly of one element each, mostly along that axis."""
-    drawing = Drawing()
-    shape = d.shape(1, 3, ones=0.2)
-    axis = d.integer(0, len(shape) - 1)
-    extents = [1 if d.chance(0.93) else 2 for _ in range(d.integer(1, 4))]
-    dtype = d.choose(("float32", "float32", "int64"))
-    values = [d.array((*shape[:axis], n, *shape[axis + 1 :]), dtype) for n in extents]
-    symbolic = d.subset({*shape} - {1, 2}, 0.3)
-    whole = drawing.op("Concat", *(drawing.value(v, symbolic) for v in values), axis=axis)
-    axes = [axis - len(shape) if d.chance() else axis] if d.chance(0.85) else _axes(d, len(shape))
-    op = d.choose(list(operators_with(having("repeats"))))
-    return drawing.finish(drawing.op(op, whole, axes, keepdims=d.integer(0, 1)))
-
-
 @equation.over_groups(
     find=_of_joined,
     where=[
@@ -198,9 +183,9 @@ def _draw_joined(d: Sampler) -> Instance:
         "along the axis that is reduced, and no other: axes_of(r, a, x) == (axis - x.rank,)",
         "all have one shape, with the extent 1 there: all(p.shape == parts[0].shape and p.shape[axis] == 1 for p in parts)",
     ],
+    forms=[form(f"{op}(Concat(x, y, axis=i), a, **r)", constant("a")) for op in operators_with(having("repeats"))],
     exactness=Exactness.ROUNDING,
     source="ONNX reductions",
-    sample=_draw_joined,
 )
 def combine_values_instead_of_reducing(m: Match) -> Term:
     """``ReduceSum(Concat(x, y, ...)) == Sum(x, y, ...)`` along an axis of which each of the values has one element."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.conditions import worthwhile
-from eqsat.equations import Equations, stated
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import Equations, form, stated
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import operators_with
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, literal, shared
@@ -79,28 +79,6 @@ def _draw_steps(d: Sampler) -> Instance:
     return drawing.finish(*found, joined)
 
 
-def _draw_stack(d: Sampler) -> Instance:
-    """Elements along an axis with an axis of their own, mostly in order, mostly stacked along it."""
-    drawing = Drawing()
-    shape = d.extents(d.integer(2, 3))
-    axis, along = d.integer(0, len(shape) - 1), d.integer(0, len(shape) - 1)
-    x = drawing.value(d.floats(shape), d.subset(shape[:axis] + shape[axis + 1 :], 0.3))
-    order = [*range(shape[axis])][d.choose((0, 0, 0, 1)) :][:: d.choose((1, 1, 1, 1, -1))]
-    found = [drawing.op("Unsqueeze", drawing.op("Gather", x, i, axis=axis), [along]) for i in order]
-    return drawing.finish(drawing.op("Concat", *found, axis=along) if found else x)
-
-
-def _draw_slices(d: Sampler) -> Instance:
-    """Elements of a Slice forwards and backwards, mostly along the axis that is cut."""
-    drawing = Drawing()
-    shape = (d.integer(4, 7), d.integer(2, 3))
-    start, end, step = d.choose(((-1, -(2**63), -1), (-1, -(2**63), -1), (1, 9, 1), (1, -1, 2), (-2, 0, -2)))
-    given = [*([start], [end]), *([[0], [step]] if step != 1 or d.chance() else [])]
-    cut = drawing.op("Slice", drawing.value(d.floats(shape)), *given)
-    axis, count = d.choose(((0, len(range(shape[0])[start:end:step])),) * 4 + ((1, shape[1]),))
-    return drawing.finish(*(drawing.op("Gather", cut, i, axis=axis) for i in range(count)))
-
-
 COVERED = stated(
     "whole axis found",
     "every element is looked up: len(found) == whole.shape[axis]",
@@ -157,7 +135,10 @@ def _stacked(view: GroupView) -> Iterator[Match]:
                     yield Match({"first": first, "along": along, "n": len(operands)}, node)
 
 
-@group_rule(find=_stacked, sample=_draw_stack)
+_STACK = "Concat(Unsqueeze(Gather(x, i, axis=a), u), Unsqueeze(Gather(x, j, axis=a), u), axis=b)"
+
+
+@group_rule(find=_stacked, forms=[form(_STACK, constant("i", "j", "u"))])
 def stack_elements(m: Match) -> Term:
     """``Concat(Unsqueeze(x[a]), Unsqueeze(x[a + 1]), ...) == Transpose(x[a:b])``, the axis of the elements where they are put."""
     whole, axis = m.first.whole, m.first.axis
@@ -178,38 +159,13 @@ def _elements_of_slices(view: GroupView) -> Iterator[Match]:
                     yield Match({"x": x, "axis": element.axis, "at": range(extent)[start:end:step][element.index]}, ref)
 
 
-@group_rule(find=_elements_of_slices, sample=_draw_slices)
+@group_rule(
+    find=_elements_of_slices,
+    forms=[form("Gather(Slice(x, s, t, *a, *b), i, axis=c)", constant("s", "t", "a", "b", "i"))],
+)
 def take_element_of_slice(m: Match) -> Term:
     """``x[a:b:c][i] == x[a + c * i]`` along one axis."""
     return apply("Gather", m.x, literal(np.int64(m.at)), axis=m.axis)
-
-
-def _each(d: Sampler, drawing: Drawing, whole: str, axis: int, count: int) -> Instance:
-    """The elements of a value along an axis, looked up or cut off."""
-    if count == 1 or d.chance():
-        return drawing.finish(*(drawing.op("Gather", whole, i, axis=axis) for i in range(count)))
-    parts = drawing.op("Split", whole, [1] * count, axis=axis, outputs=count)
-    return drawing.finish(*(drawing.op("Squeeze", part, [axis]) for part in parts))
-
-
-def _draw_moved(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.extents(d.integer(2, 4))
-    perm, axis = d.permutation(len(shape)), d.integer(0, len(shape) - 1)
-    if d.chance(0.6):  # one axis is moved past others
-        perm = (axis, *(i for i in range(len(shape)) if i != axis))
-        axis = 0
-    x = drawing.value(d.floats(shape), d.subset(set(shape) - {shape[perm[axis]]}, 0.3))
-    return _each(d, drawing, drawing.op("Transpose", x, perm=perm), axis, shape[perm[axis]])
-
-
-def _draw_cut(d: Sampler) -> Instance:
-    drawing = Drawing()
-    outer, count, size, *inner = d.extents(d.integer(3, 4), ones=0.1)
-    count = max(count, 2)
-    x = drawing.value(d.floats((outer, count * size, *inner)), d.subset((outer,), 0.3))
-    apart = drawing.op("Reshape", x, [0, count, size, *inner])
-    return _each(d, drawing, apart, *d.choose(((1, count), (1, count), (1, count), (2, size))))
 
 
 def _elements_of_moved(view: GroupView) -> Iterator[Match]:
@@ -224,7 +180,7 @@ def _elements_of_moved(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_elements_of_moved,
     where=["the other axes are in their order: others == sorted(others)"],
-    sample=_draw_moved,
+    forms=[form("Gather(Transpose(x, perm=p), i, axis=a)", constant("i"))],
 )
 def take_element_before_transpose(m: Match) -> Term:
     """``Transpose(x, p)[i] == x[i]`` along the axis that the Transpose moves past others."""
@@ -244,7 +200,7 @@ def _elements_of_views(view: GroupView) -> Iterator[Match]:
                 yield Match({"x": x, "taken": {axis: range(element.index * size, (element.index + 1) * size)}}, ref)
 
 
-@group_rule(find=_elements_of_views, sample=_draw_cut)
+@group_rule(find=_elements_of_views, forms=[form("Gather(Reshape(x, s), i, axis=a)", constant("i", "s"))])
 def take_part_before_view(m: Match) -> Term:
     """``Reshape(x, [..., n, h, ...])[i] == x[i*h : (i+1)*h]``, the element along ``n`` as a part along the axis that was cut."""
     return slice_term(m.x, m.taken)
