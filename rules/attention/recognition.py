@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import group_rule, named, stated
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
@@ -247,8 +247,7 @@ def _undoubted(assumption: str) -> Condition:
     return Condition(assumption, holds, worthwhile=assumption == TELLING)
 
 
-CONDITIONS = stated(
-    "found scores core p v scale how",
+CONDITIONS = (
     "the steps before its softmax are scales, a cap and masks of a product of queries and keys: found is not None",
     *map(_undoubted, (ONE_CAP, SIGNED, PRECISE, FLOORED, GROUPED, *DOUBTS)),
     "the mask makes no NaN where that is replaced: not (found.guarded and core.mask is not None and core.mask.unknown)",
@@ -256,7 +255,6 @@ CONDITIONS = stated(
     "the probabilities are rounded at most: all(step.op == 'Narrow' for step in found.steps)",
     "heads and batches are those of the queries, or heads are shared by all: batches_agree(scores, p, v)",
     "a scale in range: 1e-30 < abs(scale) < 1e30",
-    functions=named(batches_agree),
 )
 
 

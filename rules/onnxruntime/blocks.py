@@ -101,7 +101,7 @@ of_sequences = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="definition of the operators; kernels of ONNX Runtime on blocks of channels, tried and timed",
-    functions=named(of_one_row, int64s, pools_blocks),
+    functions=named(int64s, pools_blocks),
 )
 FLOAT32, SEQUENCE = kernels("x", DType.FLOAT), "a sequence: x.rank == 3"
 of_sequences(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import add, multiply, quotient
 from eqsat.ir.operators.onnxruntime_attention import BLOCK
@@ -106,19 +106,22 @@ def is_of_all(mask: Ref | None, queries: Dim, keys: Dim) -> bool:
     return mask is None or (mask.rank == 4 and mask.shape[2:] == (queries, keys))
 
 
-group_rule = Equations(__name__, exactness=Exactness.ROUNDING, source=SOURCE, domain="com.microsoft").over_groups
+group_rule = Equations(
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source=SOURCE,
+    domain="com.microsoft",
+    functions=named(has_only, leaves_rows_open),
+).over_groups
 NAMES = "q k v mask pk pv lengths a part"
-USED = stated(
-    NAMES,
+USED = (
     worthwhile("kernels for q, k, v: float32: q.dtype is k.dtype is v.dtype is float32"),
     "the result, keys or values: part in (None, 0, 1, 2)",
     "neither capped nor in windows, nor of several lengths: lengths is None and has_only(a, 'is_causal')",
-    functions=named(has_only),
 )
 # --- as GroupQueryAttention
 
-SHARED = stated(
-    NAMES,
+SHARED = (
     *USED,
     "heads side by side: q.rank == 3",
     "as many queries as new keys: k.shape[:2] == q.shape[:2]",
@@ -136,7 +139,6 @@ SHARED = stated(
     ),
     "no row of the mask forbids everything: "
     "mask is None or (mask.low > -inf if a.attr('is_causal', 0) else leaves_rows_open(mask))",
-    functions=named(is_of_all, leaves_rows_open, total),
 )
 
 
@@ -249,7 +251,7 @@ def _closed(bias: Term, mask: Ref) -> Term:
 
 ROWS = [
     *USED,
-    *stated(NAMES, worthwhile("kernels for one batch: q.shape[0] == k.shape[0]")),
+    worthwhile("kernels for one batch: q.shape[0] == k.shape[0]"),
     Condition("a mask or causality", lambda m: m.mask is None or not _is_causal(m)),
     worthwhile(Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE)),
     worthwhile(

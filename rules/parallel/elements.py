@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import group_rule, stated
+from eqsat.equations import group_rule
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, literal
@@ -65,10 +65,7 @@ def _draw(d: Sampler, *, products: bool) -> Instance:
     return drawing.finish(*found)
 
 
-ALL = stated(
-    "whole axis found",
-    worthwhile("every element is used, of several: len(found) == whole.shape[axis] and len(found) > 1"),
-)
+ALL = worthwhile("every element is used, of several: len(found) == whole.shape[axis] and len(found) > 1")
 
 
 def _of_all(m: Match) -> Term:
@@ -78,7 +75,7 @@ def _of_all(m: Match) -> Term:
 
 @group_rule(
     find=partial(_of_each_element, products=True),
-    where=[*ALL, "rows by a matrix: inputs[1].rank == 2", "an axis before the columns: axis < whole.rank - 1"],
+    where=[ALL, "rows by a matrix: inputs[1].rank == 2", "an axis before the columns: axis < whole.rank - 1"],
     exactness=Exactness.ROUNDING,
     source="each row is multiplied by itself",
     sample=partial(_draw, products=True),
@@ -96,7 +93,7 @@ def lies_behind(axis: int, whole: Ref, place: int, inputs: tuple[Ref | None, ...
 
 @group_rule(
     find=partial(_of_each_element, products=False),
-    where=[*ALL, "constants along later axes: lies_behind(axis, whole, place, inputs)"],
+    where=[ALL, "constants along later axes: lies_behind(axis, whole, place, inputs)"],
     source="a function of single elements does not see its neighbours",
     sample=partial(_draw, products=False),
 )

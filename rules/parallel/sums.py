@@ -131,7 +131,7 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="linearity of the convolution; Ding et al. 2021",
-    functions=named(explicit, covers, sees_middle, shifted, summed, total, with_itself, lies_along, stay_finite),
+    functions=named(explicit, total, lies_along),
 )
 SINGLE = kernels("x", DType.FLOAT, DType.DOUBLE)
 CENTRED = "the element is in the middle of its window: sees_middle(p, x, w)"

@@ -51,7 +51,7 @@ def shifted(bound: Ref | None, dtype: DType) -> Term | None:
 equation = Equations(
     __name__,
     source="adding 128 to the integer and to its zero point",
-    functions=pairs.functions | named(axes_of, covers, literal, recentred_point),
+    functions=pairs.functions | named(axes_of, covers, literal),
     shorthands=shorthands,
 )
 equation(

@@ -38,9 +38,7 @@ def back(axis: int, value: Term, x: Ref) -> Term:
 
 
 equation = Equations(
-    __name__,
-    exactness=Exactness.ROUNDING,
-    functions=named(inner_axis, at_end, back, full, known, outlives_underflow, lies_along, lined_up),
+    __name__, exactness=Exactness.ROUNDING, functions=named(full, known, outlives_underflow, lies_along, lined_up)
 )
 
 

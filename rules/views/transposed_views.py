@@ -125,7 +125,7 @@ def order_left(perm: Sequence[int], axes: Ref) -> tuple[int, ...]:
 equation = Equations(
     __name__,
     source="each element keeps its place among those of its block of axes",
-    functions=named(runs_forward, taken, slice_term, transpose, int64s, axes_dropped, order_left),
+    functions=named(runs_forward, taken, slice_term, transpose, int64s),
 )
 equation(
     "squeeze_before_transpose",
