@@ -138,16 +138,18 @@ def _own_functions(module: str) -> dict[str, Any]:
 class Equations:
     """`equation` with what the equations of a module (``__name__``) have in common; each call may say otherwise.
 
-    They may call the functions that the module has defined so far; ``functions`` are those from elsewhere."""
+    They may call the functions that the module has defined so far; ``functions`` are those from elsewhere. ``where``: what each
+    of the equations asks first."""
 
-    def __init__(self, module: str, **common: Any) -> None:
+    def __init__(self, module: str, *, where: Sequence[Condition | str] = (), **common: Any) -> None:
         self._module = module
+        self._where = where
         self._common: dict[str, Any] = {"family": family_of(module), **common}
 
     def __call__(self, name: str, text: str, *where: Condition | str, **options: Any) -> Rule:
         stated = self._common | options
         stated["functions"] = _own_functions(self._module) | dict(stated.get("functions", {}))
-        return equation(name, text, *where, **stated)
+        return equation(name, text, *self._where, *where, **stated)
 
     def over_groups(
         self, *, find: Finder | None = None, sample: Sample | None = None, **options: Any

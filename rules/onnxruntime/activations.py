@@ -15,19 +15,21 @@ from eqsat.rules.onnxruntime.parameters import lies_along
 from eqsat.samples import Sampler, fixed
 
 equation = Equations(
-    __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source="contrib operators of ONNX Runtime"
+    __name__,
+    where=[kernels("x", DType.FLOAT)],
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="contrib operators of ONNX Runtime",
 )
-FLOAT32 = kernels("x", DType.FLOAT)
 
 
 for kind, name, kernel, biased in (("none", "gelu", "Gelu", "BiasGelu"), ("tanh", "fast_gelu", "FastGelu", "FastGelu")):
     equation(  # for files of old opsets, too
-        f"use_{name}_of_runtime", f"Gelu(x, approximate={kind!r}) == com.microsoft.{kernel}(x)", FLOAT32
+        f"use_{name}_of_runtime", f"Gelu(x, approximate={kind!r}) == com.microsoft.{kernel}(x)"
     )
     equation(
         f"fuse_bias_into_{name}",
         f"Gelu(x + b, approximate={kind!r}) == com.microsoft.{biased}(x, b)",
-        FLOAT32,
         "b lies along the last axis: lies_along(b, x)",
         functions=named(lies_along),
     )
@@ -36,11 +38,10 @@ equation(
     "x * Sigmoid(x * c) == com.microsoft.QuickGelu(x, alpha=c.low)",
     constant("c"),
     same_type("x"),
-    FLOAT32,
     "c is one finite number: c.low == c.high and finite(c.low)",
     functions={"finite": math.isfinite},
 )
-equation("recognise_swish_as_quick_gelu", "x * Sigmoid(x) == com.microsoft.QuickGelu(x, alpha=1.0)", FLOAT32)
+equation("recognise_swish_as_quick_gelu", "x * Sigmoid(x) == com.microsoft.QuickGelu(x, alpha=1.0)")
 
 
 def _slopes(d: Sampler) -> dict[str, Any]:
@@ -54,19 +55,16 @@ SQUARES = f"({E} * ({E} + {TWO}))"  # of 1 + exp(x), less 1; beyond 20 the quoti
 equation(
     "spell_mish_by_exponentials",
     f"Mish(x) == x * ({SQUARES} / ({SQUARES} + {TWO}))",
-    FLOAT32,
     source="tanh(log(u)) = (u^2 - 1) / (u^2 + 1)",
 )
 equation(
     "spell_elu_by_exponential",
     "Elu(x, alpha=1) == Max(x, Exp(Clip(x, None, number(0, x.dtype))) - number(1, x.dtype))",
-    FLOAT32,
     source="exp(x) - 1 >= x",
 )
 equation(
     "take_larger_of_value_and_its_part_instead_of_prelu",
     "PRelu(x, s) == Max(x, x * s)",
-    FLOAT32,
     constant("s"),
     "a positive part: 0 < s.low and s.high <= 1",
     source="ONNX PRelu",
@@ -75,7 +73,6 @@ equation(
 equation(
     "add_halves_instead_of_prelu",
     "PRelu(x, s) == Relu(x) + Clip(x, None, number(0, x.dtype)) * s",
-    FLOAT32,
     constant("s"),
     finite("s"),
     source="ONNX PRelu",

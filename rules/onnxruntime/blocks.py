@@ -98,18 +98,16 @@ def _pooled(d: Sampler) -> dict[str, Any]:
 
 of_sequences = Equations(
     __name__,
+    where=[kernels("x", DType.FLOAT), "a sequence: x.rank == 3"],
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="definition of the operators; kernels of ONNX Runtime on blocks of channels, tried and timed",
     functions=named(int64s, pools_blocks),
 )
-FLOAT32, SEQUENCE = kernels("x", DType.FLOAT), "a sequence: x.rank == 3"
 of_sequences(
     "convolve_sequence_as_image_of_one_row",
     """Conv(x, w, *b, group=g, **p)
        == Squeeze(Conv(Unsqueeze(x, int64s([2])), Unsqueeze(w, int64s([2])), *b, **of_one_row(p)), int64s([2]))""",
-    FLOAT32,
-    SEQUENCE,
     worthwhile("a filter for each channel: g > 1 and w.shape[1] == 1"),
     sample=_sequence,
 )
@@ -117,8 +115,6 @@ for op in POOLS:
     of_sequences(
         f"take_{op.lower()}_of_sequence_as_image_of_one_row",
         f"{op}(x, **p) == Squeeze({op}(Unsqueeze(x, int64s([2])), **of_one_row(p)), int64s([2]))",
-        FLOAT32,
-        SEQUENCE,
         worthwhile("whole blocks of channels: pools_blocks((1, x.shape[1], 1, 1))"),
         sample=_pooled,
     )

@@ -56,16 +56,15 @@ def _local(d: Sampler) -> dict[str, Any]:
 
 equation = Equations(
     __name__,
+    where=[kernels("x", DType.FLOAT)],
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="ONNX operator specification; kernels of ONNX Runtime, tried and timed",
     functions=named(is_product, power),
 )
-FLOAT32 = kernels("x", DType.FLOAT)
 equation(
     "convolve_squares_of_neighbours",
     "LRN(x, **n) == x / power(Conv(x * x, neighbours(n, x), biases(n, x)), n.attr('beta', 0.75))",
-    FLOAT32,
     "an image of known channels: x.rank == 4 and channels(x) > 0",
     worthwhile("to a power of few roots: is_product(n.attr('beta', 0.75))"),
     sample=_local,
@@ -129,7 +128,6 @@ def _windows(d: Sampler) -> dict[str, Any]:
 equation(
     "average_by_equal_filters",
     "AveragePool(x, **n) == averaged(Conv(x, shares(n, x), **as_filters(n, x)), n, x)",
-    FLOAT32,
     worthwhile("channels that fill no block, on which filters are: fill_no_block(x)"),
     worthwhile("windows of several elements: max(n.attr('kernel_shape')) > 1"),
     "no window more than fit: not n.attr('ceil_mode', 0)",
@@ -155,7 +153,6 @@ def woven(x: Ref, block: int, mode: str, result: Ref) -> Term:
 equation(
     "weave_pixels_in_two_steps",
     "DepthToSpace(x, **p) == woven(x, p.attr('blocksize'), p.attr('mode', 'DCR'), root)",
-    FLOAT32,
     worthwhile("known extents: x.static_shape and 0 not in x.static_shape"),
     worthwhile("more than one pixel: p.attr('blocksize') > 1"),
     exactness=Exactness.EXACT,
@@ -179,7 +176,6 @@ equation(
     "clamp_places_instead_of_going_on_beyond_border",
     "GridSample(x, g, mode='linear', padding_mode='border', **n) "
     "== GridSample(x, inside(g, x, n.attr('align_corners', 0)), mode='linear', align_corners=n.attr('align_corners', 0))",
-    FLOAT32,
     worthwhile("an image: x.rank == 4"),
     worthwhile("known extents: x.static_shape and 0 not in x.static_shape"),
 )

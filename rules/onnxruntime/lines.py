@@ -37,6 +37,7 @@ def from_rows(value: Term, axis: int, x: Ref) -> Term:
 
 equation = Equations(
     __name__,
+    where=[kernels("x", DType.FLOAT)],
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="each row by itself",
@@ -47,14 +48,12 @@ for op in ("Softmax", "LogSoftmax"):
     equation(
         f"take_{op.lower()}_along_the_last_axis",
         f"{op}(x, axis=i, **n) == from_rows({op}(rows(i, x), axis=-1, **n), i, x)",
-        kernels("x", DType.FLOAT),
         worthwhile(APART.format("i")),
     )
 for op in ("ArgMax", "ArgMin"):
     equation(
         f"take_{op.lower()}_along_the_last_axis",
         f"{op}(x, axis=i, **n) == reshape({op}(rows(i, x), axis=-1, **n), root.static_shape)",
-        kernels("x", DType.FLOAT),
         worthwhile(APART.format("i")),
         exactness=Exactness.EXACT,
     )
@@ -65,7 +64,6 @@ def _one_of_each_line(op: str) -> None:
     equation(
         f"take_{op.lower()}_along_the_last_axis",
         f"{op}(x, *a, **r) == reshape({op}(rows(inner_axis(r, a, x), x), int64s([-1])), root.static_shape)",
-        kernels("x", DType.FLOAT),
         constant("a"),
         "over one axis, not the last: inner_axis(r, a, x) < 0",
         worthwhile(APART.format("inner_axis(r, a, x)")),

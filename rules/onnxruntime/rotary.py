@@ -48,14 +48,14 @@ def heads_of(x: Ref, given: int) -> int | None:
 
 equation = Equations(
     __name__,
+    where=[
+        kernels("x", DType.FLOAT),
+        worthwhile("heads apart or in rows: x.rank in (3, 4)"),
+        worthwhile("a part of the features of a known number of heads: not d or heads_of(x, n)"),
+    ],
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime; ONNX RotaryEmbedding",
-)
-KERNEL = (
-    kernels("x", DType.FLOAT),
-    worthwhile("heads apart or in rows: x.rank in (3, 4)"),
-    worthwhile("a part of the features of a known number of heads: not d or heads_of(x, n)"),
 )
 LEFT = "(r := RotaryEmbedding(x, {}, num_heads=n, rotary_embedding_dim=d, **r))"
 RIGHT = "com.microsoft.RotaryEmbedding(x, {}, num_heads=heads_of(x, n), rotary_embedding_dim=d or None, **r)"
@@ -85,13 +85,11 @@ def _turned(d: Sampler, *, shared: bool = False) -> dict[str, Any]:
 equation(
     "use_rotary_embedding",
     f"{LEFT.format('c, s')} == {RIGHT.format('places(c), rows(c), rows(s)')}",
-    *KERNEL,
     sample=_turned,
 )
 equation(
     "use_rotary_embedding_of_one_table",
     f"{LEFT.format('(t := Expand(c, e)), Expand(s, f)')} == {RIGHT.format('places(c), rows(c), rows(s)')}",
-    *KERNEL,
     "tables for one sequence: c.shape == s.shape == (1, *t.shape[1:])",
     sample=partial(_turned, shared=True),
 )

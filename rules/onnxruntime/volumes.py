@@ -140,21 +140,20 @@ def _of_each_channel(d: Sampler) -> dict[str, Any]:
 
 equation = Equations(
     __name__,
+    where=[
+        worthwhile("volumes: x.rank == 5"),  # asked of every convolution, first
+        kernels("x", DType.FLOAT),
+        worthwhile("known extents: 0 not in x.static_shape"),
+    ],
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="definition of the convolution; kernels of ONNX Runtime on blocks of channels, tried and timed",
     functions=named(reshape),
 )
-VOLUMES = (
-    worthwhile("volumes: x.rank == 5"),  # asked of every convolution, first
-    kernels("x", DType.FLOAT),
-    worthwhile("known extents: 0 not in x.static_shape"),
-)
 equation(
     "convolve_rows_of_planes",
     """Conv(x, w, *b, **p)
        == reshape(Conv(rows_of_planes(x), rows_of_planes(w), *b, **of_rows(p)), root.static_shape)""",
-    *VOLUMES,
     "along the first axis only: is_along_first(p, w)",
     worthwhile("of several elements: w.shape[2] > 1"),
     worthwhile("borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'"),
@@ -164,7 +163,6 @@ equation(
     "convolve_planes",
     """Conv(x, w, *b, **p)
        == from_planes(Conv(planes(x, w, p, root), filters_of_planes(w), *b, **of_planes(p)), root)""",
-    *VOLUMES,
     constant("w"),
     "one tap along the first axis, or all channels at once: w.shape[2] == 1 or p.attr('group', 1) == 1",
     "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
@@ -174,7 +172,6 @@ equation(
 equation(
     "add_convolutions_of_planes_by_tap",
     "Conv(x, w, *b, **p) == sum_of_taps(x, w, b, p, root)",
-    *VOLUMES,
     constant("w"),
     "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
     worthwhile("a filter for each channel: p.attr('group', 1) == x.shape[1] == w.shape[0] > 1"),

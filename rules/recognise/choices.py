@@ -10,9 +10,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import having
 from eqsat.rewrite import for_each_operator
 
-equation = Equations(__name__, source="ONNX operator specification")
+equation = Equations(__name__, where=[single_or_half("x")], source="ONNX operator specification")
 ROUNDING = Exactness.ROUNDING
-NARROW = single_or_half("x")
 
 
 @for_each_operator(having("orders"))
@@ -21,14 +20,13 @@ def _by_order(op: str) -> None:
     order = f"{op}({{}}, {{}})"
     larger = order.format(*("xy" if op.startswith("Greater") else "yx"))
     name = op.lower()
-    equation(f"take_larger_by_{name}", f"Where({larger}, x, y) == Max(x, y)", NARROW, exactness=ROUNDING)
-    equation(f"take_smaller_by_{name}", f"Where({larger}, y, x) == Min(x, y)", NARROW, exactness=ROUNDING)
+    equation(f"take_larger_by_{name}", f"Where({larger}, x, y) == Max(x, y)", exactness=ROUNDING)
+    equation(f"take_smaller_by_{name}", f"Where({larger}, y, x) == Min(x, y)", exactness=ROUNDING)
     positive = order.format("x", "0")
     chosen = "x, x * c" if op.startswith("Greater") else "x * c, x"
     equation(
         f"recognise_leaky_relu_by_{name}",
         f"Where({positive}, {chosen}) == LeakyRelu(x, alpha=c.low)",
-        NARROW,
         constant("c"),
         one_element("c"),
         *[finite("c")] * (op in ("Greater", "LessOrEqual")),  # these choose the product of 0
@@ -39,7 +37,6 @@ def _by_order(op: str) -> None:
     equation(
         f"take_larger_of_value_and_exponential_by_{name}",
         f"Where({positive}, {chosen}) == Max(x, e)",
-        NARROW,
         same_type("x"),
         exactness=ROUNDING,
         source="exp(x) - 1 >= x",

@@ -27,15 +27,19 @@ def column(x: Ref) -> Literal:
     return int64s([-1, *[1] * (x.rank - 2)])
 
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, functions=named(int64s, full))
-WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
+equation = Equations(
+    __name__,
+    where=[kernels("x", DType.FLOAT, DType.DOUBLE)],
+    exactness=Exactness.ROUNDING,
+    functions=named(int64s, full),
+)
 SHIFTED = "(x - ReduceMax(x, int64s([i]), keepdims=1))"
 SUM = f"ReduceSum(Exp({SHIFTED}), int64s([i]), keepdims=1)"
 for op, name, right in (
     ("Softmax", "softmax", f"Exp({SHIFTED}) / {SUM}"),
     ("LogSoftmax", "log_softmax", f"{SHIFTED} - Log({SUM})"),
 ):
-    equation(f"spell_out_{name}", f"{op}(x, axis=i, **n) == {right}", WIDE, source=f"ONNX {op}", legalizes=op)
+    equation(f"spell_out_{name}", f"{op}(x, axis=i, **n) == {right}", source=f"ONNX {op}", legalizes=op)
 
 
 def over_root(value: str) -> str:
@@ -54,7 +58,6 @@ def _rows(d: Sampler) -> dict[str, Any]:
 equation(
     "spell_out_rms_normalization",
     f"RMSNormalization(x, s, axis=i, epsilon=e, **n) == {over_root('x')} * s",
-    WIDE,
     "the scale is of the type of x: s.dtype is x.dtype",
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
     sample=_rows,
@@ -64,7 +67,6 @@ NORMAL = over_root("(x - ReduceMean(x, last_axes(i, x), keepdims=1))")
 equation(
     "spell_out_layer_normalization",
     f"LayerNormalization(x, s, *c, axis=i, epsilon=e, **n) == ({NORMAL} * s if c is None else {NORMAL} * s + c)",
-    WIDE,
     source="ONNX LayerNormalization; Ba, Kiros and Hinton 2016",
     legalizes="LayerNormalization",
 )
@@ -83,7 +85,6 @@ equation(
     """GroupNormalization(x, s, b, num_groups=g, epsilon=e, **n)
        == Reshape(InstanceNormalization(Reshape(x, int64s([0, g, -1])), full(g, 1, x), full(g, 0, x), epsilon=e),
                   int64s(x.shape) if x.type.is_static else Shape(x)) * Reshape(s, column(x)) + Reshape(b, column(x))""",
-    WIDE,
     source="ONNX GroupNormalization; Wu and He 2018",
     sample=_images,
     legalizes="GroupNormalization",
