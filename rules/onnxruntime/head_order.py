@@ -52,6 +52,7 @@ def exchanged(x: Ref, t: Ref) -> Term:
 
 equation = Equations(
     __name__,
+    where=["heads are exchanged: exchanges_heads(t, p, x, y)"],
     domain="com.microsoft",
     source="permutation of columns; contrib operators of ONNX Runtime",
     functions=named(lies_along),
@@ -95,7 +96,6 @@ equation(
     "order_heads_in_weights",
     f"{HEADS.format('MatMul(x, w)')} == MatMul(x, columns(w, t))",
     constant("w"),
-    "heads are exchanged: exchanges_heads(t, p, x, y)",
     exactness=Exactness.ROUNDING,  # kernels may sum the last columns in another order
     sample=_product,
 )
@@ -103,14 +103,12 @@ equation(
     "order_heads_in_bias",
     f"{HEADS.format('x + b')} == exchanged(x, t) + columns(b, t)",
     constant("b"),
-    "heads are exchanged: exchanges_heads(t, p, x, y)",
     "a bias along the last axis: lies_along(b, x) and y.shape == x.shape",
     sample=_in_rows,
 )
 equation(
     "order_heads_before_rotary_embedding",
     f"{HEADS.format('RotaryEmbedding(x, c, s, num_heads=n, **r)')} == RotaryEmbedding(exchanged(x, t), c, s, num_heads=n, **r)",
-    "heads are exchanged: exchanges_heads(t, p, x, y)",
     "whole heads are: y.shape == x.shape and t.shape[4] * n == x.shape[2]",
     sample=_in_rows,
 )
@@ -118,7 +116,6 @@ equation(
     "read_heads_in_order_of_weights",
     f"MatMul({HEADS.format('x')}, w) == MatMul(x, rows(w, t))",
     constant("w"),
-    "heads are exchanged: exchanges_heads(t, p, x, y)",
     "one matrix: w.rank == 2",
     exactness=Exactness.ROUNDING,
     sample=_read,

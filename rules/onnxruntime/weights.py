@@ -56,21 +56,23 @@ def _draw(d: Sampler) -> dict[str, Any]:
     return found | ({"z": fixed(d.rng.integers(least, least + 16, scales).astype(dtype))} if d.chance() else {})
 
 
-equation = Equations(__name__, domain="com.microsoft")
+equation = Equations(
+    __name__,
+    where=[kernels("x", DType.FLOAT), kernels("s", DType.FLOAT)],
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="contrib operators of ONNX Runtime; Frantar et al. 2022",
+)
 equation(
     "multiply_by_weights_of_four_bits",
     """x @ DequantizeLinear(w, s, *z, axis=i, block_size=b, **n)
        == com.microsoft.MatMulNBits(x, blocks_of(w, b), number(s.elements.T), points_of(z, w, b),
                                     K=w.shape[0], N=w.shape[1], bits=4, block_size=b, accuracy_level=0)""",
-    kernels("x", DType.FLOAT),
-    kernels("s", DType.FLOAT),
     constant("w", "s", "z"),
     "a matrix of 4 bits: w.dtype in (int4, uint4) and w.rank == 2",
     worthwhile("kernels for matrices: x.rank >= 2"),
     "blocks along the rows: i % 2 == 0",
     worthwhile("kernels for blocks of 16, 32, 64 and so on: b >= 16 and b & (b - 1) == 0 and w.shape[0] % b == 0"),
-    exactness=Exactness.ROUNDING,
-    source="contrib operators of ONNX Runtime; Frantar et al. 2022",
     sample=_draw,
 )
 
@@ -110,8 +112,6 @@ for suffix, integers in (
         f"""x @ Transpose(Reshape({integers} * s, f, **w), **t)
             == com.microsoft.MatMulNBits(x, number(packed(q.elements)), number(s.elements[..., 0]), {points},
                                          K=w.shape[1], N=w.shape[0], bits=4, block_size=q.shape[2], accuracy_level=0)""",
-        kernels("x", DType.FLOAT),
-        kernels("s", DType.FLOAT),
         constant("q", "s", *(("z",) if suffix else ())),
         worthwhile("signed bytes: q.dtype is int8"),
         "of which 4 bits are used: q.low >= -8 and q.high <= 7",
@@ -122,7 +122,5 @@ for suffix, integers in (
         worthwhile(
             "kernels for blocks of 16, 32, 64 and so on: q.shape[2] >= 16 and q.shape[2] & (q.shape[2] - 1) == 0"
         ),
-        exactness=Exactness.ROUNDING,
-        source="contrib operators of ONNX Runtime; Frantar et al. 2022",
         sample=_draw_groups,
     )

@@ -13,8 +13,6 @@ from eqsat.rules.linear.alignment import FLOAT
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.samples import Sampler, fixed
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"along": axes_of})
-
 
 def _shifted(d: Sampler) -> dict[str, Any]:
     """Reductions that keep their axis, and at times one that does not, where a square has a shape for both."""
@@ -31,6 +29,7 @@ def _shifted(d: Sampler) -> dict[str, Any]:
     return {"x": x, **chosen, **nodes, "s": {"axis": axes[1]}}
 
 
+equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"along": axes_of}, sample=_shifted)
 ONE_AXIS = (
     FLOAT,
     constant("a", "b"),
@@ -42,7 +41,6 @@ equation(
     """Exp(x - ReduceMax(x, *a, keepdims=1, **l)) / ReduceSum(Exp(x - ReduceMax(x, *a, keepdims=1, **l)), *b, keepdims=1, **r)
        == Softmax(x, axis=along(r, b, x)[0])""",
     *ONE_AXIS,
-    sample=_shifted,
     source="ONNX Softmax",
 )
 equation(
@@ -50,7 +48,6 @@ equation(
     """(x - ReduceMax(x, *a, keepdims=1, **l)) - Log(ReduceSum(Exp(x - ReduceMax(x, *a, keepdims=1, **l)), *b, keepdims=1, **r))
        == LogSoftmax(x, axis=along(r, b, x)[0])""",
     *ONE_AXIS,
-    sample=_shifted,
     source="ONNX LogSoftmax",
 )
 for op, name in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax")):
@@ -59,6 +56,5 @@ for op, name in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax")):
         f"{op}(x - ReduceMax(x, *a, keepdims=1, **l), axis=i, **s) == {op}(x, **s)",
         constant("a"),
         "the maximum of the same axis: along(l, a, x) == (i % x.rank - x.rank,)",
-        sample=_shifted,
         source="the operator takes the maximum out itself",
     )
