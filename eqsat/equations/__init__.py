@@ -154,7 +154,7 @@ class Equations:
     def over_groups(
         self, *, find: Finder | None = None, sample: Sample | None = None, **options: Any
     ) -> Callable[[Callable[[Any], Any]], GroupRule]:
-        """`group_rule` with the same in common, but for how instances are drawn."""
+        """`group_rule` with the same in common, but for what each asks and how instances are drawn."""
         common = {fact: value for fact, value in self._common.items() if fact not in ("sample", "quanta")}
         return group_rule(find=find, sample=sample, **common | options)
 
