@@ -67,7 +67,7 @@ def test_every_table_belongs_to_a_consumer() -> None:
         ("MaxPool", ("float32",), 22, False),
         ("QLinearMatMul", ("uint8", "float32"), 0, False),
         ("com.microsoft::MultiHeadAttention", ("float16", "float16", "float16"), 0, True),
-        ("com.microsoft::SimplifiedLayerNormalization", ("float16", "float16"), 0, True),  # of the default domain in files
+        ("com.microsoft::SimplifiedLayerNormalization", ("float16", "float16"), 0, True),  # files: default domain
         ("com.microsoft::NoSuchOperator", ("float32",), 0, False),
     ],
 )
