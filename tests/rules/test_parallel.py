@@ -184,8 +184,8 @@ def test_different_activations_stay_apart() -> None:
 
 @pytest.mark.parametrize("others", ["Tanh", "Softmax"])
 def test_products_that_one_activation_follows_are_one_product_beside_those_of_another(others: str) -> None:
-    ops = iter(("Relu", others, "Relu", others, "Relu"))
-    graph = branches([2, 3, 4, 5, 6], lambda b, y, n: b.op(next(ops), b.op("Add", y, b.constant(array(n)))), (2, 4))
+    ops = iter(("Relu", others, "Relu", others, "Relu", "Relu"))
+    graph = branches([2, 3, 4, 5, 6, 7], lambda b, y, n: b.op(next(ops), b.op("Add", y, b.constant(array(n)))), (2, 4))
     result = counts(optimized(graph))
     assert result["Relu"] == 1
     assert result["Gemm"] == result["Split"] == 2
