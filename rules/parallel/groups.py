@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from eqsat.ir.operator import traits_of
@@ -66,11 +67,14 @@ class Products:
         if apart < together:
             yield from (part for part in alike.values() if 1 < len(part) < len(group))
 
-    def _functions_of(self, value: Ref) -> Iterator[str]:
-        for op, reader, inputs in self._view.users(value):
-            if op == "Add" and any(i is not None and i.is_constant for i in inputs):
-                yield from self._functions_of(reader)
-            elif traits_of(op).operands == 1 and not traits_of(op).converts:
+    def _functions_of(self, product: Ref) -> Iterator[str]:
+        sums = [
+            y
+            for op, y, xs in self._view.users(product)
+            if op == "Add" and any(x is not None and x.is_constant for x in xs)
+        ]
+        for op, *_ in chain.from_iterable(map(self._view.users, (product, *sums))):
+            if traits_of(op).operands == 1 and not traits_of(op).converts:
                 yield op
 
     def is_cut(self, x: Ref, node: Ref) -> bool:
