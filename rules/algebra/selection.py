@@ -17,6 +17,7 @@ from eqsat.rewrite import GroupView, Match, Ref, Term, for_each_operator
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import expanded
+from eqsat.rules.views.transposes import inverse
 from eqsat.samples import Sampler, fixed
 
 SPEC = "ONNX operator specification"
@@ -176,8 +177,8 @@ def _turned(d: Sampler) -> dict[str, Any]:
 equation(
     "gather_along_the_axis_itself",
     "Transpose(Gather(Transpose(x, perm=p, **s), i, axis=a, **g), perm=q, **t) == Gather(x, i, axis=p[a])",
-    "the axes are back where they were: undoes(q, p)",
-    functions={"undoes": lambda q, p: tuple(np.argsort(p)) == tuple(q)},
+    "the axes are back where they were: q == inverse(p)",
+    functions=named(inverse),
     sample=_turned,
 )
 
