@@ -79,7 +79,9 @@ class Target:
     programs have them in any form of file. ``unsupported``: operators with no kernel at all: spelled out where a rule knows how.
     ``expanded``: operators that the software stack spells out itself, and that are not introduced where a program has none.
     ``slices``: a Split is run as one Slice for each output, which may join other kernels. ``kept_at_load``: operators that are
-    run on every call even if they read constants only; others that do are computed when a program is loaded. ``left_to_cpu``:
+    run on every call even if they read constants only; others that do are computed when a program is loaded. ``packed_products``:
+    whether a product by weights that are dequantised becomes one of packed weights then (`eqsat.lower.rounded_products`).
+    ``left_to_cpu``:
     operators that run on the host, in ``copies_s`` more than others, for what they read and write is copied. ``cost``: name of
     the cost model that programs are chosen by unless another is asked for.
     """
@@ -101,6 +103,7 @@ class Target:
     from_pairs: frozenset[str] = frozenset()
     slices: bool = False
     kept_at_load: frozenset[str] = frozenset()
+    packed_products: bool = False
     left_to_cpu: frozenset[str] = frozenset()
     copies_s: float = 0.0
     on_chip_bytes: float = float("inf")
@@ -139,6 +142,7 @@ _SAME_KERNELS = (
     "from_pairs",
     "slices",
     "kept_at_load",
+    "packed_products",
     "left_to_cpu",
     "copies_s",
 )

@@ -56,6 +56,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "from_pairs": _list_of(_operator),
         "slices": _flag,
         "kept_at_load": _list_of(_operator),
+        "packed_products": _flag,
         "left_to_cpu": _list_of(_operator),
         "copies_s": _launch,
         "on_chip_bytes": _number,

@@ -184,7 +184,7 @@ def _why_left(egraph: EGraph, cls: int, writable: Callable[[int], bool], in_vain
     if any(_makes_runtimes_attention(egraph, rule) for rule in in_vain):
         return "it was found, and in a part of the model its steps cost less (--all-rules)"
     listed = " or ".join(sorted({egraph.nodes[h].key for h in fused}))
-    return f"it was found, but at its opset, or for its reader, the file may not have {listed} of these types"
+    return f"it was found, but at its opset, or for its reader, the file may not have {listed} of these types (--opset, --for)"
 
 
 def _makes_runtimes_attention(egraph: EGraph, rule: AnyRule) -> bool:

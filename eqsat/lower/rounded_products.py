@@ -85,7 +85,7 @@ def _is_weight(graph: Graph, node: Node) -> bool:
 
 def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
     """What is left of DequantizeLinear and product where the runtime makes one operator of them: by the index of the node."""
-    if _DEQUANTIZE not in target.kept_at_load:
+    if not target.packed_products:
         return {}
     found: dict[int, Work] = {}
     products = rounded_products(graph)

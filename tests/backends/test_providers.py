@@ -16,8 +16,8 @@ from eqsat.backends.onnxruntime_kernels import CPU, TABLES, left_to_cpu, provide
 from eqsat.ir.types import tensor_type
 from tests.onnxruntime_programs import shared_heads
 
-make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
-FLOAT, HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+make, make_tensor, info = onnx.helper.make_node, onnx.helper.make_tensor, onnx.helper.make_tensor_value_info
+FLOAT, HALF, UINT4 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.UINT4
 PROVIDERS = [name for name in consumer_names() if find_consumer(name).provider != CPU]
 
 
@@ -207,3 +207,16 @@ def test_norms_of_sums_in_half_precision_are_of_providers_that_are_fast_at_them(
     model = _model([make("Relu", ["x"], ["x2"]), *nodes], (2, 4, 8), 23, HALF, scale=np.ones(8, np.float16))
     _, written = _optimized(model, consumer)
     assert ("SkipSimplifiedLayerNormalization" in {n.op_type for n in written.graph.node}) is fused
+
+
+@pytest.mark.parametrize(("consumer", "packs"), [("onnxruntime-cuda", False), ("onnxruntime-webgpu", True)])
+def test_packed_weights_are_multiplied_where_the_runtime_does_not_pack_them(consumer: str, packs: bool) -> None:
+    """For CUDA ONNX Runtime makes MatMulNBits of the pair when it loads the file; for WebGPU it dequantises on every call."""
+    inner, columns, block = 512, 256, 32
+    weights = make_tensor("w", UINT4, (inner, columns), [i % 16 for i in range(inner * columns)])
+    scales = onnx.numpy_helper.from_array(np.full((inner // block, columns), 0.01, np.float32), "s")
+    nodes = [make("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=block), make("MatMul", ["x", "d"], ["y"])]
+    model = _model(nodes, (1, inner), 21)
+    model.graph.initializer.extend((weights, scales))
+    _, written = _optimized(model, consumer)
+    assert ("MatMulNBits" in {n.op_type for n in written.graph.node}) is packs
