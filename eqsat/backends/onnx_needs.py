@@ -67,9 +67,10 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     if provider != CPU and (left := left_to_cpu_of(graph, form, provider)):
         found["left_to_cpu"] = left
         found["left_to_cpu_before"] = left_to_cpu_of(original, form, provider)
-    elsewhere = frozenset[str]().union(*map(left_to_cpu, provider_names())) if provider == CPU else frozenset[str]()
-    if cpu := sorted(new & elsewhere):
-        found["cpu_kernels"] = cpu
+    if provider == CPU and form == "onnxruntime":
+        elsewhere = frozenset[str]().union(*map(left_to_cpu, provider_names()))
+        if cpu := sorted(new & elsewhere):
+            found["cpu_kernels"] = cpu
     return found
 
 
