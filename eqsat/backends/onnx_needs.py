@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from eqsat.backends.consumer import Consumer, find_consumer, most_opset, releases_of
+from eqsat.backends.consumer import Consumer, at_any_opset, find_consumer, most_opset, releases_of
 from eqsat.backends.onnx_form import written
 from eqsat.backends.onnxruntime_kernels import CPU, left_to_cpu, may_run, provider_names, runs_on
 from eqsat.backends.tensorrt import check_explicit_quantisation
@@ -66,12 +67,19 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     provider = envelope_of(graph).provider
     if provider != CPU and (left := left_to_cpu_of(graph, form, provider)):
         found["left_to_cpu"] = left
-        found["left_to_cpu_before"] = left_to_cpu_of(original, form, provider)
+        found["left_to_cpu_before"] = left_to_cpu_of(_as_it_came(original), form, provider)
     if provider == CPU and form == "onnxruntime":
         elsewhere = frozenset[str]().union(*map(left_to_cpu, provider_names()))
         if cpu := sorted(new & elsewhere):
             found["cpu_kernels"] = cpu
     return found
+
+
+def _as_it_came(original: Graph) -> Graph:
+    """The model at the opset that its file has, whatever is asked of that of the result."""
+    if not isinstance(original.envelope, Envelope):
+        return original
+    return at_any_opset(replace(original, envelope=replace(original.envelope, provider=CPU)))
 
 
 def left_to_cpu_of(graph: Graph, form: str, provider: str) -> dict[str, int]:

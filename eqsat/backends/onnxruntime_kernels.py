@@ -140,8 +140,7 @@ def _is_for(versions: tuple[int, int], version: int) -> bool:
 def left_to_cpu(provider: str) -> frozenset[str]:
     """Operators, by their keys, that an execution provider has no kernel for, whatever the types, and the CPU has one. Those
     that neither has ONNX Runtime spells out, if it can."""
-    own, others = _kernels(provider), _kernels()
-    return frozenset(f"{domain}::{op}" if domain else op for domain, op in others.keys() - own.keys())
+    return frozenset(f"{domain}::{op}" if domain else op for domain, op in _kernels()) - _table(provider).keys()
 
 
 def provider_names() -> tuple[str, ...]:
@@ -196,8 +195,7 @@ def _kernels(provider: str = CPU) -> dict[tuple[str, str], list[_Kernel]]:
     """Domain and operator -> its kernels, of all versions."""
     found: dict[tuple[str, str], list[_Kernel]] = {}
     if provider != CPU:
-        table: dict[str, list[Any]] = json.loads((TABLES / f"{provider}.json").read_text("utf-8"))["kernels"]
-        for key, kernels in table.items():
+        for key, kernels in _table(provider).items():
             found[split_key(key)] = [_of_table(*kernel) for kernel in kernels]
         return found
     for kernel in _state().get_all_opkernel_def() if _state() is not None else ():
@@ -206,6 +204,12 @@ def _kernels(provider: str = CPU) -> dict[tuple[str, str], list[_Kernel]]:
             made = _Kernel(constraints, tuple(kernel.version_range))
             found.setdefault((kernel.domain, kernel.op_name), []).append(made)
     return found
+
+
+@cache
+def _table(provider: str) -> dict[str, list[Any]]:
+    """Operator by key -> its kernels, as the file of an execution provider lists them."""
+    return json.loads((TABLES / f"{provider}.json").read_text("utf-8"))["kernels"]
 
 
 def _of_table(first: int, last: int | None, types: Mapping[str, str]) -> _Kernel:

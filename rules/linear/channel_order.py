@@ -71,6 +71,6 @@ def reorder_weights(key: str) -> None:
         "each once: is_order(i, x, a)",
         *(["they are in one group: axes(l).groups == 1"] if slides(op) else []),
         *(["the weights are no vector: w.rank >= 2"] if is_of_matrices(op) else []),
-        functions=named(axes, back, int64s, is_order),
+        functions=named(axes, int64s),
         sample=partial(_draw, op=op),
     )

@@ -221,3 +221,15 @@ def test_packed_weights_are_multiplied_where_the_runtime_does_not_pack_them(cons
     model.graph.initializer.extend((weights, scales))
     _, written = _optimized(model, consumer)
     assert ("MatMulNBits" in {n.op_type for n in written.graph.node}) is packs
+
+
+def test_what_was_left_to_the_cpu_is_counted_in_the_model_as_it_came() -> None:
+    """Its pool of opset 22 has no kernel, and that of the result one; Gelu is not of the opset that the result may have."""
+    nodes = [
+        make("MaxPool", ["x"], ["p"], kernel_shape=[2, 2]),
+        make("Gelu", ["p"], ["g"]),
+        make("Tan", ["g"], ["y"]),
+    ]
+    result = eqsat.optimize(_model(nodes, (1, 3, 8, 8), 22), consumer="onnxruntime-cuda", opset=17)
+    assert result.report.needs["left_to_cpu"] == {"Tan": 1}
+    assert result.report.needs["left_to_cpu_before"] == {"MaxPool": 1, "Tan": 1}
