@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 @takes_options(AllOptions)
+@collector_off()
 def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack[AllOptions]) -> Result:
     """Optimises a model: loads it, saturates, extracts the cheapest program, lowers and verifies it.
 
@@ -56,7 +57,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     chosen = Options.of(options)
     notify = watched(progress)
     seconds: dict[str, float] = {}
-    with collector_off(), timed(seconds, "load"):
+    with timed(seconds, "load"):
         notify("load", "")
         source = resolve(source, **chosen.reading)
         graph = chosen.limited(source if isinstance(source, Graph) else load(source, chosen.dims))
@@ -78,7 +79,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
             failure, wrong = VerificationError("; ".join(found.failures)), suspects(result, found, chosen, attempt)
         if wrong is None:
             raise failure
-        warnings.warn(f"{graph.name}: optimised again without {wrong}", LeftOutWarning, stacklevel=2)
+        warnings.warn(f"{graph.name}: optimised again without {wrong}", LeftOutWarning, stacklevel=3)
         left_out.append(wrong)
         chosen = wrong.left_out_of(chosen)
         in_vain = seconds.get("in_vain", 0.0) + time.perf_counter() - start
@@ -90,7 +91,7 @@ def _attempt(
 ) -> Result:
     """The result, not verified."""
     sizes = sizes_within(graph, chosen.assume)
-    with collector_off(), assuming(sizes[-1]):
+    with assuming(sizes[-1]):
         result = _optimized(source, graph, chosen, machine, sizes, notify, seconds)
     result.report.assumed = {s: n for s, n in sizes[-1].items() if all(size[s] == n for size in sizes)}
     result.report.seconds = seconds

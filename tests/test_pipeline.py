@@ -382,11 +382,11 @@ def test_nothing_waits_for_the_cyclic_garbage_collector(
 ) -> None:
     """It took a tenth of the time, and weights stayed in memory until it ran."""
     path = real_model(name)
-    eqsat.optimize(path, verify=False, **chosen)  # modules are imported
+    eqsat.optimize(path, **chosen)  # modules are imported
     gc.collect()
     gc.disable()
     try:
-        eqsat.optimize(path, verify=False, **chosen)
+        eqsat.optimize(path, **chosen)
         assert gc.collect() == 0
     finally:
         gc.enable()

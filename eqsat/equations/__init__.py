@@ -36,7 +36,7 @@ from typing import Any
 
 from eqsat import rewrite
 from eqsat.equations.left import LeftSide
-from eqsat.equations.right import conditions_of, right_side
+from eqsat.equations.right import Later, conditions_of, right_side
 from eqsat.equations.syntax import Functions, Shorthands, Text, domains_of
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, Finder, GroupRule, Rule, Sample, family_of, register
@@ -109,7 +109,8 @@ def group_rule(
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         module, name = build.__module__, build.__name__
         text = Text(name, "", _own_functions(module) | dict(functions or {}), is_shipped=family_of(module) != "user")
-        drawn = [form(f, shorthands=shorthands) if isinstance(f, str) else f for f in forms]
+        later = Later(lambda: [form(f, shorthands=shorthands) if isinstance(f, str) else f for f in forms])
+        drawn = later if text.is_shipped else tuple(later)
         asked = conditions_of(text, None, where)
         return rewrite.group_rule(find=find, where=asked, forms=drawn, sample=sample, **stated)(build)
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from inspect import signature
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from eqsat.conditions import WorthwhileWords
 from eqsat.equations.syntax import BUILTINS, Functions, Text, stored
@@ -14,6 +14,8 @@ from eqsat.errors import nearest
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.operator import operator
 from eqsat.rewrite import Apply, Condition, Hint, Match, Ref, RightSide, Term, literal, present
+
+T = TypeVar("T")
 
 
 def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
@@ -39,7 +41,7 @@ def _in_words(text: Text, bound: Collection[str] | None, words: str) -> Conditio
         return _predicate(_function(text, known, _Terms(text, known).value(e)))
 
     holds = Compiled(made)
-    hints = _Hints(lambda: hints_of(text.parsed(expression), text.functions))
+    hints = Later(lambda: hints_of(text.parsed(expression), text.functions))
     return Condition(name or expression, holds if text.is_shipped else holds.now(), hints=hints, worthwhile=worthwhile)
 
 
@@ -83,21 +85,21 @@ class Compiled:
         return self._made(m)
 
 
-class _Hints(Sequence[Hint]):
-    """Those that the text of a condition gives, found when a sampler asks."""
+class Later(Sequence[T]):
+    """What is found when first asked for: hints that the text of a condition gives, forms of groups. Samplers alone ask."""
 
-    def __init__(self, find: Callable[[], Iterable[Hint]]) -> None:
+    def __init__(self, find: Callable[[], Iterable[T]]) -> None:
         self._find = find
 
     @cached_property
-    def _found(self) -> tuple[Hint, ...]:
+    def _found(self) -> tuple[T, ...]:
         return tuple(self._find())
 
     @overload
-    def __getitem__(self, index: int) -> Hint: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Hint]: ...
-    def __getitem__(self, index: int | slice) -> Hint | Sequence[Hint]:
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         return self._found[index]
 
     def __len__(self) -> int:

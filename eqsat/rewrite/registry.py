@@ -96,7 +96,7 @@ def group_rule(
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, stated = _describe(build, family)
         stated = facts | stated
-        made = GroupRule(name, build, conditions=tuple(where), sample=sample, find=find, forms=tuple(forms), **stated)
+        made = GroupRule(name, build, conditions=tuple(where), sample=sample, find=find, forms=forms, **stated)
         return register(made)
 
     return decorate

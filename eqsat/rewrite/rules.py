@@ -135,7 +135,7 @@ class GroupRule(_Stated):
 
     build: Callable[[Any], Any]
     find: Finder | None = field(default=None, kw_only=True)
-    forms: tuple[Rule, ...] = field(default=(), kw_only=True)
+    forms: Sequence[Rule] = field(default=(), kw_only=True)
     raises: bool = field(default=False, kw_only=True)
 
     @property

@@ -7,8 +7,6 @@ region is then a small program of its own: fed with values of the original, it h
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import networkx as nx
-
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_constant
@@ -77,12 +75,16 @@ class _Partition:
                 self._readers.setdefault(value, set()).add(self._kernel_of[i])
 
     def regions(self) -> tuple[Region, ...]:
-        links: nx.Graph[int] = nx.Graph()
-        links.add_nodes_from(range(len(self._kernels)))
+        region_of = [[kernel] for kernel in range(len(self._kernels))]
         for i, node in enumerate(self._graph.nodes):
-            handed = [v for v in node.outputs if v and v not in self._origin]
-            links.add_edges_from((self._kernel_of[i], reader) for v in handed for reader in self._readers.get(v, ()))
-        regions = (self._region(sorted(kernels)) for kernels in nx.connected_components(links))
+            handed = (v for v in node.outputs if v and v not in self._origin)
+            for reader in (reader for v in handed for reader in self._readers.get(v, ())):
+                less, more = sorted((region_of[self._kernel_of[i]], region_of[reader]), key=len)
+                if less is not more:
+                    more += less
+                    for kernel in less:
+                        region_of[kernel] = more
+        regions = (self._region(sorted(kernels)) for kernels in {id(r): r for r in region_of}.values())
         return tuple(sorted(regions, key=lambda r: r.nodes[0]))
 
     def _region(self, numbers: Sequence[int]) -> Region:
