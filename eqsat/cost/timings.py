@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.errors import ModelError, OutputError
-from eqsat.ir.graph import Attributes
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.types import DType, TensorType, is_sequence
 from eqsat.output import write_files
 
@@ -113,12 +113,14 @@ def _timing(row: list[Any]) -> Timing:
     key, attributes, types, results, seconds, spread = row
     if not seconds > 0:
         raise ValueError(f"{key}: {seconds} seconds")
-    operands = tuple(None if t is None else _type(t) for t in types)
-    return Timing(key, Attributes(attributes), operands, tuple(map(_type, results)), float(seconds), float(spread))
+    operands = tuple(None if t is None else _type(*t) for t in types)
+    given = Attributes(attributes) if attributes else NO_ATTRIBUTES
+    return Timing(key, given, operands, tuple(_type(*t) for t in results), float(seconds), float(spread))
 
 
-def _type(row: list[Any]) -> TensorType:
-    return TensorType(DType.of(row[0]), tuple(int(d) for d in row[1:]))
+@cache  # a table has thousands of types, and few different ones
+def _type(dtype: str, *shape: int) -> TensorType:
+    return TensorType(DType.of(dtype), tuple(map(int, shape)))
 
 
 def this_machine(threads: int, target: str = "onnxruntime-cpu") -> dict[str, Any]:
