@@ -10,11 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from eqsat.egraph.egraph import EGraph
-from eqsat.egraph.enode import CONSTANT, ENode
+from eqsat.egraph.enode import CONSTANT, ENode, Pairs
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_commutative
-
-Pairs = tuple[tuple[int, int], ...]
-"""Children of two e-nodes, each beside the one it must be equal to."""
 
 
 class History:

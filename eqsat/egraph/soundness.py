@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.egraph.difference import difference
+from eqsat.egraph.difference import difference, is_float
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.enode import CONSTANT, INPUT
@@ -203,7 +203,7 @@ class _Checker:
         quanta = max((self._quanta.get(r, 0) for r in rules), default=0)
         open = self._origins.undefined_at(self._source[cls], _LEVELS)
         inside = None if open is None else ~open
-        if exactness is Exactness.EXACT or expected.dtype.kind not in "fV":
+        if exactness is Exactness.EXACT or not is_float(expected):
             return difference(expected, value, exactness, quanta=quanta, inside=inside)
         overflow = self._origins.overflow(self._source[cls], _MOST_LEVELS, expected) | self._origins.overflow(
             handle, _MOST_LEVELS, value
