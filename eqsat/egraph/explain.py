@@ -214,7 +214,7 @@ class Explainer:
     def rules_of(self, chosen: int) -> frozenset[str]:
         """Rules by which the e-node ``chosen``, on what stands for its inputs, gives what stands for its class."""
         node = self._egraph.nodes[chosen]
-        literal = node.op == CONSTANT and not node.domain  # one for each content, whoever asked for it first
+        literal = node.key == CONSTANT  # one for each content, whoever asked for it first
         rules: set[str] = {node.rule} if node.rule and not literal else set()
         rules |= self.rules_for(chosen)
         for child in node.children:

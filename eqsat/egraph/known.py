@@ -82,7 +82,7 @@ class KnownValues:
             return self._values[cls]
         handle = self.computed_by(cls)
         node = self._egraph.nodes[handle]
-        constant = node.attributes.get("value") if node.op == CONSTANT and not node.domain else None
+        constant = node.attributes.get("value") if node.key == CONSTANT else None
         if isinstance(constant, Constant):
             return constant.numpy()
         children = self._egraph.canonical_children(handle)
@@ -96,7 +96,7 @@ class KnownValues:
         """A new e-node: is it a literal, or constant because its inputs are?"""
         egraph = self._egraph
         node = egraph.nodes[handle]
-        if node.op == "Constant" and not node.domain:
+        if node.key == "Constant":
             constant = node.attributes["value"]
             assert isinstance(constant, Constant)
             if constant.size <= VALUE_SIZE_LIMIT:

@@ -134,10 +134,10 @@ class _Checker:
         """What an e-node computes from the values of its children; ``None`` while one is missing."""
         egraph = self._egraph
         node = egraph.nodes[handle]
-        if node.op == INPUT and not node.domain:
+        if node.key == INPUT:
             name = str(node.attributes["name"])
             return np.asarray(self._feeds[name]) if name in self._feeds else None
-        if node.op == CONSTANT and not node.domain:
+        if node.key == CONSTANT:
             constant = node.attributes["value"]
             assert isinstance(constant, Constant)
             return constant.numpy()

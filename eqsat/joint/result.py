@@ -106,7 +106,7 @@ def handles_of_choice(source: SnapshotGraph, snapshot: Snapshot, choice: Mapping
             handles[snapshot.egraph.find(split)] = split
     for cls in source.classes:
         for item in snapshot.classes[cls]:
-            if item.node.op == INPUT and not item.node.domain and cls not in snapshot.constants:
+            if item.node.key == INPUT and cls not in snapshot.constants:
                 handles[cls] = item.handle
     return handles
 
