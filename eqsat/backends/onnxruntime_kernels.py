@@ -48,7 +48,7 @@ class _Signature:
 def has_kernel(op: str, types: Sequence[Type | None]) -> bool:
     """Whether there is a CPU kernel of ``com.microsoft::op`` for inputs of these types (``None``: absent).
 
-    ``False`` where ONNX Runtime is not installed or cannot say, and for inputs of unknown element types.
+    ``False`` where ONNX Runtime cannot say, and for inputs of unknown element types.
     """
     return _has_kernel(domain_in_files(op, DOMAIN), op, _type_strings(types))
 
@@ -109,7 +109,7 @@ def runs_on(provider: str, key: str, types: Sequence[Type | None], version: int 
     """Whether an execution provider has a kernel, for a ``version`` of an operator or for any, for inputs of these types
     (``None``: absent).
 
-    ``False`` where ONNX Runtime is not installed, which knows the schemas, and for inputs of unknown element types.
+    ``False`` where ONNX Runtime does not list its schemas, and for inputs of unknown element types.
     """
     domain, op = split_key(key)
     return _runs_on(provider, (domain_in_files(op, domain), op), _type_strings(types), version)
@@ -174,11 +174,9 @@ def _type_string(type: Type) -> str:
 
 
 def _state() -> Any:
-    """The module of ONNX Runtime that lists schemas and kernels, or ``None``."""
-    try:
-        import onnxruntime.capi.onnxruntime_pybind11_state as state
-    except ImportError:
-        return None
+    """The module of ONNX Runtime that lists schemas and kernels; ``None`` where a build of it does not."""
+    import onnxruntime.capi.onnxruntime_pybind11_state as state
+
     return state if hasattr(state, "get_all_opkernel_def") and hasattr(state, "get_all_operator_schema") else None
 
 
