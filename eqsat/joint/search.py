@@ -58,7 +58,7 @@ def select_joint(
     found = Improving(source.graph, target, model, effort=effort, inputs=inputs, bounded=bounded)
     original = found.offer(original_choice(source, snapshot), "original")
     additive = select(encoding, snapshot, model, target, effort=effort.part(0.25), writable=writable)
-    two_phase = found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
+    found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
     found.look_around()
     bound, scope = _bounded(found) if bounded else _from_pool(found)
     given.work.add(effort.work)
@@ -72,7 +72,6 @@ def select_joint(
         kernels_before=launches(original.kernels.values()) if original else 0,
         cost=cost,
         cost_before=original.cost if original else math.inf,
-        cost_two_phase=two_phase.cost if two_phase else math.inf,
         lower_bound=cost if cost - bound <= 1e-9 * cost else bound,
         bound_scope=scope,
         method=found.best.stage,
