@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import domain_in_files, split_key
+from eqsat.ir.schemas import type_string
 from eqsat.ir.types import DType, TensorType, Type
 
 DOMAIN = "com.microsoft"
@@ -26,9 +27,7 @@ TABLES = Path(__file__).parent / "providers"
 _OPEN = 2**31 - 1
 """Last version of a kernel that has none. It is taken for its first one only: what later ones mean it cannot know."""
 
-_NARROW = frozenset(
-    f"tensor({d.name.lower()})" for d in DType if d not in (DType.UNDEFINED, DType.BOOL) and d.bits <= 8
-)
+_NARROW = frozenset(type_string(d) for d in DType if d not in (DType.UNDEFINED, DType.BOOL) and d.bits <= 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +165,7 @@ def _fits(
 
 
 def _type_strings(types: Sequence[Type | None]) -> tuple[str | None, ...]:
-    return tuple(None if t is None else _type_string(t) for t in types)
-
-
-def _type_string(type: Type) -> str:
-    return f"tensor({type.dtype.name.lower()})" if isinstance(type, TensorType) else ""
+    return tuple(None if t is None else type_string(t.dtype) if isinstance(t, TensorType) else "" for t in types)
 
 
 def _state() -> Any:
