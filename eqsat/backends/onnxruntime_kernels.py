@@ -61,8 +61,9 @@ def takes_narrow(op: str, types: Sequence[Type | None]) -> bool:
     return _NARROW.isdisjoint(dtypes) or not _kernels() or _has_kernel("", op, dtypes)
 
 
-def may_run(key: str, types: Sequence[Type | None]) -> bool:
-    """Whether an operator, named by its key, may have inputs of these types by its schema and by some CPU kernel.
+def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = False) -> bool:
+    """Whether an operator, named by its key, may have inputs of these types by its schema and, unless its value is
+    ``computed_ahead``, by some CPU kernel.
 
     ``True`` where ONNX Runtime does not know the operator; one without kernels is judged by its schema, for it is spelled out.
     """
@@ -71,7 +72,7 @@ def may_run(key: str, types: Sequence[Type | None]) -> bool:
     signature = _signatures().get(operator)
     if signature is None:
         return True
-    kernels = [k.constraints for k in _kernels().get(operator, ())]
+    kernels = [] if computed_ahead else [k.constraints for k in _kernels().get(operator, ())]
     return _fits(signature, kernels or [{}], _type_strings(types))
 
 
