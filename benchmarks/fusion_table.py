@@ -95,9 +95,7 @@ def rows_of(path: Path, model: CostModel, targets: list[Target], limit_s: float,
         for base, method in ((original, "tvm"), (program, "tvm"), (program, "optimal")):
             fused = fuse_program(base, target, model, method=method, effort=Effort(limit_s * STEPS_PER_SECOND))
             cells.append(f"{fused.kernel_count} ({program_cost(fused, model, target):.4g})")
-        joint = select_joint(
-            full[0], full[1], model, target, effort=Effort(limit_s * STEPS_PER_SECOND), additive=chosen
-        )
+        joint = select_joint(full[0], full[1], model, target, effort=Effort(limit_s * STEPS_PER_SECOND))
         start = time.perf_counter()
         result = program_of(full[0], full[1], joint, full[2])
         lowering_s = time.perf_counter() - start

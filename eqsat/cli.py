@@ -1,12 +1,13 @@
 """The command line: ``eqsat optimize | verify | inspect | extract``, and the commands of `eqsat.commands`."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from eqsat._version import __version__
+from eqsat.commands.bench import bench
+from eqsat.commands.calibrate import calibrate
 from eqsat.commands.common import (
     DeviceFile,
     Devices,
@@ -23,12 +24,12 @@ from eqsat.commands.common import (
     progress,
     show,
 )
+from eqsat.commands.compare import compare
+from eqsat.commands.explain import explain
+from eqsat.commands.listings import rules, targets
 from eqsat.commands.named_values import parse_devices
 from eqsat.commands.shared import SHARED, taking
 from eqsat.errors import OptionError
-
-COMMANDS = ("listings", "bench", "calibrate", "compare", "explain")
-"""Modules of `eqsat.commands` that add commands, in the order of the help."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -232,5 +233,5 @@ def extract(
         show(data, text, json_path, quiet)
 
 
-for _name in COMMANDS:
-    import_module(f"eqsat.commands.{_name}").register(app)
+for _command in (rules, targets, bench, calibrate, compare, explain):
+    app.command()(_command)

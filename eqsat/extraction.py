@@ -21,7 +21,7 @@ from eqsat.extract import DEFAULT_STEPS, Effort, ExtractionError, WorkDone
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import DType, TensorType, Type
-from eqsat.joint import JointSelection, NoKernelError, program_of, select_joint
+from eqsat.joint import NoKernelError, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.from_pairs import with_pairs_spelled
 from eqsat.lower.lowering import lower
@@ -211,25 +211,24 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
 
     start = time.perf_counter()
     parts = (saturated.encoding, saturated.snapshot, model, target)
-    joint: JointSelection | None = None
+    graph = saturated.encoding.graph
     if target.templates:
         joint = select_joint(*parts, effort=effort, writable=writable)
-        selection, scope = joint.selection, joint.bound_scope
+        chosen = time.perf_counter()
+        selection, scope, before = joint.selection, joint.bound_scope, joint.kernels_before
         kernels = frozenset((group.root, group.handles) for group in joint.groups)
-    else:
-        selection, scope = select(*parts, effort=effort, writable=writable), "e-graph"
-        kernels = frozenset((cls, frozenset((handle,))) for cls, handle in selection.choice.items())
-    chosen = time.perf_counter()
-    if joint is None:
-        program = lower(saturated.encoding, saturated.snapshot, selection, saturated.exactness)
-        program = with_pairs_spelled(program, saturated.encoding.graph, target, FORMS[saturated.form][1])
-        program = as_loaded(program, saturated.encoding.graph, target, saturated.fuses_slowly)
-    else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
+    else:
+        selection = select(*parts, effort=effort, writable=writable)
+        chosen = time.perf_counter()
+        scope, before = "e-graph", launches(graph, target)
+        kernels = frozenset((cls, frozenset((handle,))) for cls, handle in selection.choice.items())
+        program = lower(saturated.encoding, saturated.snapshot, selection, saturated.exactness)
+        program = with_pairs_spelled(program, graph, target, FORMS[saturated.form][1])
+        program = as_loaded(program, graph, target, saturated.fuses_slowly)
     if saturated.form in FOREIGN:
-        program = with_weights_paired(program, saturated.encoding.graph)
+        program = with_weights_paired(program, graph)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
-    before = launches(saturated.encoding.graph, target) if joint is None else joint.kernels_before
     return Extraction(
         target, model, selection, scope, kernels, program, seconds, launches_before=before, work=effort.work
     )

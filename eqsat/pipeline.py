@@ -216,7 +216,8 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
     for name in (FOLD_EXACT, FOLD_INEXACT):
         matches[name] = sum(u.rule == name for u in egraph.unions)
     name = str(source) if isinstance(source, str | Path) else graph.name
-    seconds = _predicted(graph, extraction)
+    kernels = sum(kind_of(n) is not Kind.VIEW for n in graph.nodes)
+    before, after = _predicted(graph, extraction)
     return Report(
         model=name,
         target=extraction.target_name,
@@ -225,8 +226,8 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         exactness=program.exactness.label,
         operators_before=graph.operator_counts(),
         operators_after=program.graph.operator_counts(),
-        kernels_before=sum(kind_of(n) is not Kind.VIEW for n in graph.nodes),
-        launches_before=extraction.launches_before or sum(kind_of(n) is not Kind.VIEW for n in graph.nodes),
+        kernels_before=kernels,
+        launches_before=extraction.launches_before or kernels,
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
@@ -251,8 +252,8 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         stop_reason=saturation.stop_reason.value,
         rules={n: {"matches": m, "uses": uses[n]} for n, m in sorted(matches.items()) if m},
         placement=extraction.placement,
-        predicted_s_before=seconds[0],
-        predicted_s_after=seconds[1],
+        predicted_s_before=before,
+        predicted_s_after=after,
         work={"saturation": saturation.work, "extraction": vars(extraction.work)},
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )

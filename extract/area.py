@@ -135,14 +135,15 @@ class AreaSearch:
                 choice[current] = chosen
             extra[current] = min(best, 1e300)
 
-    def run(self, effort: Effort) -> None:
-        """Alternate sweeps over the needed classes until none helps, the pass limit is reached, or ``effort`` ends."""
+    def run(self, effort: Effort) -> list[int]:
+        """Alternate sweeps over the needed classes until none helps, the pass limit is reached, or ``effort`` ends; return the
+        choice that they led to."""
         core = self.core
         choosable = [c for c, members in enumerate(core.nodes) if len(members) > 1]
         epsilon = 1e-12 * max(self.total, 1e-300)
         for turn in range(_AREA_PASSES):
             if effort.over():
-                return
+                break
             self.refresh_unused()
             effort.spend(len(core.owner))
             change = 0.0
@@ -152,9 +153,10 @@ class AreaSearch:
                     change += self.improve_class(current, epsilon)
                     effort.spend(2 + (self._walked - walked) // 2)
                     if effort.over():
-                        return
+                        return self.choice
             if change >= -epsilon:
-                return
+                break
+        return self.choice
 
 
 def area_choice(core: Core, effort: Effort) -> tuple[list[int], float]:
@@ -175,6 +177,5 @@ def area_choice(core: Core, effort: Effort) -> tuple[list[int], float]:
             for child in core.children[choice[current]]:
                 uses[child] += 1
         references = [max(1.0, (r + 2.0 * u) / 3.0) for r, u in zip(references, uses, strict=True)]
-    search = AreaSearch(core, best)
-    search.run(effort)
-    return search.choice, core.choice_cost(search.choice)
+    best = AreaSearch(core, best).run(effort)
+    return best, core.choice_cost(best)

@@ -131,9 +131,7 @@ class MilpSearch:
         self.effort.spend(6 * len(core.owner))
         choice = near_choice(core, amount, 1e-6 * self.bracket.cost)
         self.bracket.offer(core, choice, "milp")
-        search = AreaSearch(core, choice)
-        search.run(self.effort)
-        self.bracket.offer(core, search.choice, "milp")
+        self.bracket.offer(core, AreaSearch(core, choice).run(self.effort), "milp")
 
 
 def near_choice(core: Core, amount: list[float], least: float) -> list[int]:

@@ -147,9 +147,8 @@ def _offer_landmark_choice(part: Core, landmarks: Landmarks, bracket: Bracket, e
     """Offer the choice that is cheapest in reduced costs: an optimum has reduced cost near 0 where the bound is tight."""
     least = 1e-6 * bracket.cost / max(1, len(part.nodes))
     cost = [r + 1e-3 * c + least for r, c in zip(landmarks.reduced, part.cost, strict=True)]
-    search = AreaSearch(part, knuth(len(part.nodes), part.owner, part.children, cost).choice)
-    search.run(effort)
-    bracket.offer(part, search.choice, "landmarks")
+    choice = knuth(len(part.nodes), part.owner, part.children, cost).choice
+    bracket.offer(part, AreaSearch(part, choice).run(effort), "landmarks")
 
 
 def _offer_greedy_choice(part: Core, bracket: Bracket, effort: Effort) -> None:
@@ -160,9 +159,7 @@ def _offer_greedy_choice(part: Core, bracket: Bracket, effort: Effort) -> None:
         amount[node] = 1.0
     choice = near_choice(part, amount, 1e-6 * bracket.cost / max(1, len(part.nodes)))
     bracket.offer(part, choice, "greedy-dag")
-    search = AreaSearch(part, choice)
-    search.run(effort)
-    bracket.offer(part, search.choice, "greedy-dag")
+    bracket.offer(part, AreaSearch(part, choice).run(effort), "greedy-dag")
 
 
 def _search_pruned(

@@ -142,7 +142,6 @@ def _polished(problem: ExtractionProblem, core: Core, choice: Mapping[int, int],
     nodes = set(choice.values())
     amount = [float(part in nodes) for part in core.parts]
     least = 1e-6 * math.fsum(core.cost[n] for n, a in enumerate(amount) if a) / max(1, len(nodes))
-    search = AreaSearch(core, near_choice(core, amount, least))
-    search.run(effort)
-    found = [core.parts[search.choice[c]] for c in core.needed(search.choice)]
+    polished = AreaSearch(core, near_choice(core, amount, least)).run(effort)
+    found = [core.parts[polished[c]] for c in core.needed(polished)]
     return {problem.node_class[n]: n for n in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,3 +75,16 @@ def proved_equal(graph: Graph, *rules: str) -> bool:
     saturate(encoding.egraph, select_rules(Exactness.LSB, only=rules))
     first, second = (encoding.egraph.find(encoding.handles[name]) for name in graph.outputs[:2])
     return first == second
+
+
+def same_graph(one: Graph, other: Graph) -> bool:
+    """Whether both graphs have the same nodes, inputs, outputs and constant contents (names of nodes aside)."""
+    if (one.inputs, one.outputs) != (other.inputs, other.outputs) or len(one.nodes) != len(other.nodes):
+        return False
+    for a, b in zip(one.nodes, other.nodes, strict=True):
+        if replace(a, name="") != replace(b, name=""):
+            return False
+    return one.constants.keys() == other.constants.keys() and all(
+        c.type == other.constants[k].type and np.array_equal(c.numpy(), other.constants[k].numpy())
+        for k, c in one.constants.items()
+    )

@@ -183,7 +183,9 @@ def find_consumer(text: str) -> Consumer:
         raise OptionError(f"consumer {name!r} does not exist; {choices(name, consumer_names())}")
     releases = releases_of(name)
     if not given:
-        version = _installed(name) or releases[-1].version
+        import onnxruntime
+
+        version = onnxruntime.__version__ if name.startswith("onnxruntime") else releases[-1].version
         return _at_most(releases, _numbers(version)) or releases[0]
     listed = ", ".join(r.version for r in releases)
     if not version or not all(part.isdigit() for part in version.split(".")):
@@ -213,16 +215,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (*parts, *[0] * (2 - len(parts)))
 
 
-def _installed(name: str) -> str:
-    if not name.startswith("onnxruntime"):
-        return ""
-    try:
-        import onnxruntime
-    except ImportError:
-        return ""
-    return onnxruntime.__version__
-
-
 @cache
 def settled_opset() -> int:
     """The newest opset that every supported release of ONNX Runtime loads: results stay below it unless more is asked for."""
@@ -233,13 +225,10 @@ def settled_opset() -> int:
 def newest_opset() -> int:
     """The newest opset, at most `OPSET`, that the installed ONNX Runtime and ONNX package take."""
     import onnx
+    import onnxruntime
     from onnx import TensorProto, helper
 
     limit = min(OPSET, onnx.defs.onnx_opset_version())
-    try:
-        import onnxruntime
-    except ImportError:
-        return min(limit, settled_opset())
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", [x], [y])
     options = onnxruntime.SessionOptions()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import domain_in_files, split_key
+from eqsat.ir.schemas import type_string
 from eqsat.ir.types import DType, TensorType, Type
 
 DOMAIN = "com.microsoft"
@@ -26,9 +27,7 @@ TABLES = Path(__file__).parent / "providers"
 _OPEN = 2**31 - 1
 """Last version of a kernel that has none. It is taken for its first one only: what later ones mean it cannot know."""
 
-_NARROW = frozenset(
-    f"tensor({d.name.lower()})" for d in DType if d not in (DType.UNDEFINED, DType.BOOL) and d.bits <= 8
-)
+_NARROW = frozenset(type_string(d) for d in DType if d not in (DType.UNDEFINED, DType.BOOL) and d.bits <= 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class _Signature:
 def has_kernel(op: str, types: Sequence[Type | None]) -> bool:
     """Whether there is a CPU kernel of ``com.microsoft::op`` for inputs of these types (``None``: absent).
 
-    ``False`` where ONNX Runtime is not installed or cannot say, and for inputs of unknown element types.
+    ``False`` where ONNX Runtime cannot say, and for inputs of unknown element types.
     """
     return _has_kernel(domain_in_files(op, DOMAIN), op, _type_strings(types))
 
@@ -73,8 +72,8 @@ def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = Fa
     signature = _signatures().get(operator)
     if signature is None:
         return True
-    kernels = [] if computed_ahead else _kernels().get(operator, [])
-    return _fits(signature, [k.constraints for k in kernels] or [{}], _type_strings(types))
+    kernels = [] if computed_ahead else [k.constraints for k in _kernels().get(operator, ())]
+    return _fits(signature, kernels or [{}], _type_strings(types))
 
 
 def without_kernels(graph: Graph) -> list[str]:
@@ -110,7 +109,7 @@ def runs_on(provider: str, key: str, types: Sequence[Type | None], version: int 
     """Whether an execution provider has a kernel, for a ``version`` of an operator or for any, for inputs of these types
     (``None``: absent).
 
-    ``False`` where ONNX Runtime is not installed, which knows the schemas, and for inputs of unknown element types.
+    ``False`` where ONNX Runtime does not list its schemas, and for inputs of unknown element types.
     """
     domain, op = split_key(key)
     return _runs_on(provider, (domain_in_files(op, domain), op), _type_strings(types), version)
@@ -167,19 +166,13 @@ def _fits(
 
 
 def _type_strings(types: Sequence[Type | None]) -> tuple[str | None, ...]:
-    return tuple(None if t is None else _type_string(t) for t in types)
-
-
-def _type_string(type: Type) -> str:
-    return f"tensor({type.dtype.name.lower()})" if isinstance(type, TensorType) else ""
+    return tuple(None if t is None else type_string(t.dtype) if isinstance(t, TensorType) else "" for t in types)
 
 
 def _state() -> Any:
-    """The module of ONNX Runtime that lists schemas and kernels, or ``None``."""
-    try:
-        import onnxruntime.capi.onnxruntime_pybind11_state as state
-    except ImportError:
-        return None
+    """The module of ONNX Runtime that lists schemas and kernels; ``None`` where a build of it does not."""
+    import onnxruntime.capi.onnxruntime_pybind11_state as state
+
     return state if hasattr(state, "get_all_opkernel_def") and hasattr(state, "get_all_operator_schema") else None
 
 

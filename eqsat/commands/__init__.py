@@ -1,1 +1,1 @@
-"""Commands of the command line, one module each; a module's ``register(app)`` adds its command to the application."""
+"""Commands of the command line, which `eqsat.cli` puts together."""

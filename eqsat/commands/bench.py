@@ -10,11 +10,6 @@ from eqsat.commands.named_values import parse_names
 from eqsat.commands.shared import taking
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(bench)
-
-
 @taking("consumer", "opset", "target", "cost", "numerics", "dim", "form", "seed", "inputs")
 def bench(
     model: Model,

@@ -12,11 +12,6 @@ from eqsat.commands.common import Json, Quiet, check_writable, errors, say, show
 from eqsat.commands.named_values import parse_names
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(calibrate)
-
-
 def calibrate(
     target: Annotated[
         str, typer.Option(help="Whose kernels to time: onnxruntime-cpu or openvino-cpu.")

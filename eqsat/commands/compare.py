@@ -11,10 +11,6 @@ from eqsat.commands.shared import taking
 from eqsat.errors import OptionError
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(compare)
-
-
 @taking("numerics", "dim", "assume", "time_limit", "prove", "node_limit")
 def compare(
     model: Model,

@@ -8,11 +8,6 @@ from eqsat.commands.common import Json, Model, Quiet, RuleFiles, Verbose, load_r
 from eqsat.commands.shared import taking
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(explain)
-
-
 @taking("consumer", "opset", "target", "cost", "numerics", "dim", "form")
 def explain(
     model: Model,

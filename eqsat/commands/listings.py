@@ -8,12 +8,6 @@ import typer
 from eqsat.commands.common import Json, Quiet, errors, show
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command()(rules)
-    app.command()(targets)
-
-
 def rules(
     name: Annotated[str | None, typer.Argument(help="Show this rule only, with its description.")] = None,
     json_path: Json = None,

@@ -79,7 +79,7 @@ def _operators(egraph: EGraph, choice: Mapping[int, int]) -> dict[int, int]:
     return {
         cls: handle
         for cls, handle in choice.items()
-        if egraph.nodes[handle].op != PROJECTION and (egraph.nodes[handle].op != INPUT or egraph.nodes[handle].domain)
+        if egraph.nodes[handle].op != PROJECTION and egraph.nodes[handle].key != INPUT
     }
 
 

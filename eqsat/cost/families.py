@@ -80,6 +80,10 @@ def _broadcast(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
     return found
 
 
+def _broadcast_integers(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    return _broadcast(attributes, (inputs[0], inputs[3]), outputs)
+
+
 _FEW_FILTERS = 8
 """Up to which a convolution takes about as long as with one: its windows are laid out all the same."""
 
@@ -211,9 +215,8 @@ def _product(second: int) -> Variant:
     def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
         other = inputs[second] if len(inputs) > second else ()
         batch = "batched" if math.prod(other[:-2]) > 1 else "weights"
-        one_row = " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
         transposed = "".join("t" if attributes.get(name, 0) else "n" for name in ("transA", "transB"))
-        return f"{batch}{one_row} {transposed}"
+        return f"{batch}{_one_row(outputs)} {transposed}"
 
     return rule
 
@@ -221,8 +224,11 @@ def _product(second: int) -> Variant:
 def _packed(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
     """How many bits a weight has, whether rows are rounded to 8 bits as well, and whether there is one row."""
     rounded = " rounded" if attributes.get("accuracy_level", 0) == 4 else ""
-    one_row = " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
-    return f"{attributes.get('bits', 4)} bits{rounded}{one_row}"
+    return f"{attributes.get('bits', 4)} bits{rounded}{_one_row(outputs)}"
+
+
+def _one_row(outputs: Shapes) -> str:
+    return " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
 
 
 _VARIANTS: dict[str, Variant] = {
@@ -260,12 +266,8 @@ _VARIANTS: dict[str, Variant] = {
         "turned" if attributes.get("do_rotary", 0) else ""
     ),
     "com.microsoft::QuickGelu": lambda attributes, inputs, outputs: "silu" if attributes.get("alpha") == 1.0 else "",
-    "com.microsoft::QLinearAdd": lambda attributes, inputs, outputs: _broadcast(
-        attributes, (inputs[0], inputs[3]), outputs
-    ),
-    "com.microsoft::QLinearMul": lambda attributes, inputs, outputs: _broadcast(
-        attributes, (inputs[0], inputs[3]), outputs
-    ),
+    "com.microsoft::QLinearAdd": _broadcast_integers,
+    "com.microsoft::QLinearMul": _broadcast_integers,
 }
 """By operator, not by trait: what kernels are told apart by is a fact about kernels, and timings are sorted by it."""
 

@@ -77,7 +77,7 @@ class PatternContext:
 
     def matches(self, outputs: Sequence[Expr], others: Sequence[Expr] = ()) -> Iterator[Bindings]:
         """Every match among the expressions that ``outputs`` depend on."""
-        matcher = Matcher.over(outputs)
+        matcher = Matcher(outputs)
         order = topological(outputs)
         inputs = [e for e in others if e not in matcher.users and not isinstance(e, Call)]
         inner = {p for pattern in self._patterns for p in _wrapped(pattern)}

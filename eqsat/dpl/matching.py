@@ -32,17 +32,12 @@ Bindings = Mapping[Pattern, Expr | str]
 
 
 class Matcher:
-    """Matches patterns against the expressions of one graph. ``users``: who reads each expression."""
+    """Matches patterns against everything that ``outputs`` depend on. ``users``: who reads each expression."""
 
-    def __init__(self, users: Mapping[Expr, Sequence[Expr]], outputs: frozenset[Expr] = frozenset()) -> None:
-        self.users = users
-        self.outputs = outputs
+    def __init__(self, outputs: Sequence[Expr], users: Mapping[Expr, Sequence[Expr]] | None = None) -> None:
+        self.users = users_of(topological(outputs)) if users is None else users
+        self.outputs = frozenset(outputs)
         self._operands: dict[Call, Tuple] = {}
-
-    @staticmethod
-    def over(roots: Sequence[Expr], users: Mapping[Expr, Sequence[Expr]] | None = None) -> Matcher:
-        """A matcher for everything that ``roots``, the outputs, depend on."""
-        return Matcher(users_of(topological(roots)) if users is None else users, frozenset(roots))
 
     def first(self, pattern: Pattern, expr: Expr) -> Bindings | None:
         return next(self.matches(pattern, expr, {}), None)

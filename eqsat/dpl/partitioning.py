@@ -30,7 +30,7 @@ class Partition:
 def find(pattern: Pattern, graph: Graph) -> Iterator[tuple[str, Bindings]]:
     """Each value that the pattern matches, by name, with its first match, in the order of the nodes."""
     values = lift(graph)
-    matcher = Matcher.over([values[name] for name in graph.outputs])
+    matcher = Matcher([values[name] for name in graph.outputs])
     for name, expr in values.items():
         bound = matcher.first(pattern, expr)
         if bound is not None:
@@ -50,7 +50,7 @@ def partition(
     values = lift(graph)
     names = {expr: name for name, expr in values.items()}
     outputs = [values[name] for name in graph.outputs]
-    matcher = Matcher.over(outputs)
+    matcher = Matcher(outputs)
     taken: set[Expr] = set()
     found: list[Partition] = []
     for root in topological(outputs):

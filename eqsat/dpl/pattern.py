@@ -44,10 +44,10 @@ class Pattern:
         return TupleGetItemPattern(self, index)
 
     def has_dtype(self, dtype: str) -> Pattern:
-        return TestPattern(self, lambda e: e.dtype == dtype, f"dtype {dtype}")
+        return TestPattern(self, lambda e: e.dtype == dtype)
 
     def has_shape(self, shape: Sequence[Any]) -> Pattern:
-        return TestPattern(self, lambda e: e.shape == tuple(shape), f"shape {tuple(shape)}")
+        return TestPattern(self, lambda e: e.shape == tuple(shape))
 
     def has_type(self, shape: Sequence[Any], dtype: str | None = None) -> Pattern:
         """A tensor of this shape, and of this element type unless it is ``None``."""
@@ -95,7 +95,7 @@ class Pattern:
         """Whether the pattern matches an expression."""
         from eqsat.dpl.matching import Matcher
 
-        return Matcher.over([expr], users).first(self, expr) is not None
+        return Matcher([expr], users).first(self, expr) is not None
 
 
 class PatternSequence:
@@ -214,8 +214,8 @@ class TestPattern(Pattern):
 
     __test__ = False  # no test case, whatever its name
 
-    def __init__(self, of: Pattern, holds: Callable[[Expr], bool], label: str) -> None:
-        self.of, self.holds, self.label = of, holds, label
+    def __init__(self, of: Pattern, holds: Callable[[Expr], bool]) -> None:
+        self.of, self.holds = of, holds
 
 
 class AttrPattern(Pattern):

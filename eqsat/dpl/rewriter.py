@@ -11,7 +11,7 @@ from eqsat.dpl.expr import Call, Const, Expr, Item, Var, apply, same, topologica
 from eqsat.dpl.graphs import lift
 from eqsat.dpl.matching import Bindings, Matcher
 from eqsat.dpl.pattern import CallPattern, ExprPattern, OpPattern, Pattern, TestPattern, TupleGetItemPattern, wildcard
-from eqsat.dpl.rewriting import RewrittenGraph, to_fixpoint
+from eqsat.dpl.rewriting import RewrittenGraph, calls_of, to_fixpoint
 from eqsat.errors import RuleError
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph
@@ -59,13 +59,12 @@ class Rewriter:
         return to_fixpoint(graph, self._replacements, check=check)
 
     def _replacements(self, outputs: Sequence[Expr], values: Mapping[str, Expr]) -> dict[Expr, Expr]:
-        matcher, order = Matcher.over(outputs), topological(outputs)
+        matcher, order = Matcher(outputs), topological(outputs)
         found: dict[Expr, Expr] = {}
         consumed: set[Expr] = set()
         for part in self._parts:
             for bound in part.matches(matcher, order):
-                made = part.replacements(bound)
-                calls: set[Expr] = {e for p, e in bound.items() if isinstance(p, CallPattern) and isinstance(e, Call)}
+                made, calls = part.replacements(bound), calls_of(bound)
                 # A match that reads what another one replaces is left to the next pass: two might need each other.
                 if calls & consumed or found.keys() & set(topological(part.read(bound))) or not made:
                     continue
@@ -164,21 +163,15 @@ class _Rewrite:
 def _pattern_of(expr: Expr, made: Mapping[Expr, Pattern], declared: Mapping[str, TensorType]) -> Pattern:
     if isinstance(expr, Var):
         wanted = declared[expr.name]
-        return TestPattern(wildcard(), lambda e: _fits(wanted, e), str(wanted))
+        return TestPattern(wildcard(), lambda e: _fits(wanted, e))
     if isinstance(expr, Const):
         return ExprPattern(expr)
     if isinstance(expr, Item):
         return TupleGetItemPattern(made[expr.of], expr.index)
     assert isinstance(expr, Call)
-    node, outputs = expr.node, expr.outputs
+    known = (expr.attrs, expr.outputs, expr.node.opaque)
     head = CallPattern(OpPattern(expr.op), tuple(None if a is None else made[a] for a in expr.args))
-    return TestPattern(
-        head,
-        lambda e: (
-            isinstance(e, Call) and (e.attrs, e.outputs, e.node.opaque) == (node.attributes, outputs, node.opaque)
-        ),
-        f"attributes {node.attributes!r}",
-    )
+    return TestPattern(head, lambda e: isinstance(e, Call) and (e.attrs, e.outputs, e.node.opaque) == known)
 
 
 def _fits(wanted: TensorType, value: Expr) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from eqsat.dpl.context import PatternContext
 from eqsat.dpl.expr import Call, Expr, Item, Tuple, const, same, topological
 from eqsat.dpl.graphs import lift, lower
-from eqsat.dpl.matching import Matcher
+from eqsat.dpl.matching import Bindings, Matcher
 from eqsat.dpl.pattern import CallPattern, Pattern
 from eqsat.errors import RuleError, VerificationError
 from eqsat.ir.graph import Graph
@@ -67,7 +67,7 @@ def rewrite_call(
     """
 
     def replacements(outputs: Sequence[Expr], values: Mapping[str, Expr]) -> dict[Expr, Expr]:
-        matcher = Matcher.over(outputs)
+        matcher = Matcher(outputs)
         found: dict[Expr, Expr] = {}
         gone: set[Expr] = set()
         order = topological(outputs)
@@ -109,13 +109,18 @@ def _replacement(
 ) -> tuple[Expr, set[Expr]] | None:
     """What the first effective match at ``expr`` puts in its place, and the calls that the match consumed."""
     for bound in matcher.matches(pattern, expr, {}):
-        consumed: set[Expr] = {e for p, e in bound.items() if isinstance(e, Call) and isinstance(p, CallPattern)}
+        consumed = calls_of(bound)
         if consumed & gone:
             continue  # another replacement of this pass took a part of it: the next pass will see
         result = _as_expr(callback(expr, bound), expr)
         if not same(expr, result):
             return result, consumed
     return None
+
+
+def calls_of(bound: Bindings) -> set[Expr]:
+    """The calls that a match consumes: what stands for them is put in their place."""
+    return {e for p, e in bound.items() if isinstance(e, Call) and isinstance(p, CallPattern)}
 
 
 def _as_expr(result: Any, like: Expr) -> Expr:

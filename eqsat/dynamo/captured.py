@@ -120,7 +120,7 @@ class Captured:
 
     def names(self) -> list[str]:
         """Those of the tensors that a program returns."""
-        placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]
+        placeholders = self.module.graph.find_nodes(op="placeholder")
         return [n.name for n in (*self.computed, *(placeholders[i] for i in self.written))]
 
     def values(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[Tensor]:
@@ -208,7 +208,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int) ->
     Raises `UnsupportedError` for one whose inputs an optimised program cannot take or whose outputs share memory with other
     values and are no plain views of them.
     """
-    output = next(n for n in module.graph.nodes if n.op == "output")
+    output = module.graph.output_node()
     count = len(output.args[0])
     wanted = viewed([n for n in output.args[0] if isinstance(n, fx.Node)])
     if not wanted:
@@ -221,7 +221,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int) ->
 
 
 def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captured:
-    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    placeholders = module.graph.find_nodes(op="placeholder")
     given = zip(placeholders, examples, strict=True)
     devices = sorted({str(e.device) for n, e in given if isinstance(e, Tensor) and not _is_number(n, e)}) or ["cpu"]
     if len(devices) > 1:
@@ -231,10 +231,11 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
     weights, tensors, integers, floats = list[int](), list[int](), list[int](), list[int]()
     for i, example in enumerate(examples):
         if _is_number(placeholders[i], example):
-            known = all(_is_known(n.meta.get("example_value")) for n in placeholders[i].users)
-            integers.extend([i] if known else [])
-            floats.extend([] if known else [i])
-            tensors.extend([] if known else [i])
+            if all(_is_known(n.meta.get("example_value")) for n in placeholders[i].users):
+                integers.append(i)
+            else:
+                floats.append(i)
+                tensors.append(i)
         elif isinstance(example, Tensor):
             _check_tensor(placeholders[i].name, example, written=i in written)
             fixed = i not in written and _is_weight(example, held=i >= len(examples) - held)
@@ -253,7 +254,7 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
             for axis, extent in extents.items():
                 if extent.node.expr == value.node.expr:
                     sizes.setdefault(i, (k, axis))
-    returned = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    returned = module.graph.output_node().args[0]
     first = [*(placeholders[i] for i in written), *(n for n in module.graph.nodes if n in returned and is_computed(n))]
     outputs = tuple(next((x for x in first if is_same(n, x)), n) for n in returned)
     shared = views_among([*placeholders, *(n for n in module.graph.nodes if n in outputs and is_computed(n))])
@@ -301,7 +302,7 @@ def refuse_training(module: fx.GraphModule, examples: Sequence[Any]) -> None:
     """Raises `OptionError` for a graph that makes tensors to be differentiated: programs know of no gradients. Where it enables
     gradients by itself, it raises `UnsupportedError`: PyTorch runs it as it is."""
     placeholders = module.graph.find_nodes(op="placeholder")
-    outputs = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    outputs = module.graph.output_node().args[0]
     given = {n for n, e in zip(placeholders, examples, strict=True) if isinstance(e, Tensor) and e.requires_grad}
     others = [n for n in (*placeholders, *outputs) if isinstance(n, fx.Node) and n not in given]
     made = [n for n in others if getattr(n.meta.get("example_value"), "requires_grad", False)]

@@ -217,7 +217,7 @@ def _function(
         compute = in_onnxruntime(graph, written, settings.level, settings.threads)
     else:
         compute = in_torch(graph, written, captured.device, tensors if runtime == "inductor" else None, settings.mode)
-    numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
+    numbers = {node: i for i, node in enumerate(captured.module.graph.find_nodes(op="placeholder"))}
     rest = captured.rest()
     orders = {n: axes_in_memory(n) for n in captured.computed}
     moved = [(n, np.argsort(axes).tolist()) for n, axes in orders.items() if axes != sorted(axes)]

@@ -165,7 +165,7 @@ def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Ten
 
 def _write(graph: fx.Graph, in_place: Written) -> None:
     """Makes a graph write outputs to inputs, where Inductor sees that they can be computed there."""
-    inputs, (output,) = graph.find_nodes(op="placeholder"), graph.find_nodes(op="output")
+    inputs, output = graph.find_nodes(op="placeholder"), graph.output_node()
     returned = list(output.args[0])
     with graph.inserting_before(output):
         for number, source in in_place.items():

@@ -10,6 +10,7 @@ import numpy as np
 from eqsat.egraph.changes import Shown
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.engine import Pending
+from eqsat.egraph.enode import Pairs
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import Leaves, premises_of
@@ -176,7 +177,7 @@ class RuleApplier:
                     found.append(rule)
         return found
 
-    def _matched(self, query: Query, row: tuple[int, ...], root: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    def _matched(self, query: Query, row: tuple[int, ...], root: int) -> tuple[int, Pairs]:
         """The e-node that matched the root of the pattern, and what must be equal for the whole pattern to match it: each
         child of a matched e-node, and the e-node matched in its class or the handle bound to the variable."""
         egraph = self._egraph

@@ -62,6 +62,16 @@ def _are_ties(expected: np.ndarray, moved: np.ndarray) -> bool:
     return int(moved.sum()) <= TIES * moved.size or np.unique(expected[moved]).size <= _FEW_VALUES
 
 
+def is_float(array: np.ndarray) -> bool:
+    """Whether an array is of floats, those of other packages among them."""
+    return array.dtype.kind in "fV"
+
+
+def in_double(array: np.ndarray) -> np.ndarray:
+    """The elements in double precision."""
+    return np.asarray(array).astype(np.float64)
+
+
 def unit_of(dtype: np.dtype) -> float:
     """The distance of 1 from the next float of a type."""
     import ml_dtypes

@@ -11,6 +11,9 @@ CONSTANT = "Constant"
 ABSENT = "Absent"
 LEAVES = frozenset((INPUT, CONSTANT, ABSENT))
 
+Pairs = tuple[tuple[int, int], ...]
+"""Handles of e-nodes, each beside the one that it must be equal to."""
+
 
 class UnsoundError(EqsatError):
     """Two values that were declared equal have contradictory types: a rule is wrong."""
@@ -42,7 +45,7 @@ class Union:
     left: int
     right: int
     rule: str
-    premises: tuple[tuple[int, int], ...] = ()
+    premises: Pairs = ()
 
 
 @dataclass(slots=True)

@@ -10,11 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from eqsat.egraph.egraph import EGraph
-from eqsat.egraph.enode import CONSTANT, ENode
+from eqsat.egraph.enode import CONSTANT, ENode, Pairs
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_commutative
-
-Pairs = tuple[tuple[int, int], ...]
-"""Children of two e-nodes, each beside the one it must be equal to."""
 
 
 class History:
@@ -217,7 +214,7 @@ class Explainer:
     def rules_of(self, chosen: int) -> frozenset[str]:
         """Rules by which the e-node ``chosen``, on what stands for its inputs, gives what stands for its class."""
         node = self._egraph.nodes[chosen]
-        literal = node.op == CONSTANT and not node.domain  # one for each content, whoever asked for it first
+        literal = node.key == CONSTANT  # one for each content, whoever asked for it first
         rules: set[str] = {node.rule} if node.rule and not literal else set()
         rules |= self.rules_for(chosen)
         for child in node.children:

@@ -13,11 +13,6 @@ Inputs = tuple[Ref | None, ...]
 T = TypeVar("T")
 
 
-def view_of(egraph: EGraph) -> GroupView:
-    """The e-graph as it is now, as group rules see it."""
-    return EGraphView(egraph)
-
-
 def _match(names: Mapping[str, Any]) -> Match:
     root: Any = names.get("root")  # conditions of a group ask for what they name, and mostly for no value of the whole
     return Match(names, root)

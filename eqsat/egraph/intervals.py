@@ -75,7 +75,7 @@ def _outward(least: float, greatest: float) -> Interval:
 
 def _of_node(egraph: EGraph, handle: int, depth: int, told: ElementBounds) -> Interval:
     node = egraph.nodes[handle]
-    if node.op == "Constant" and not node.domain:
+    if node.key == "Constant":
         constant = node.attributes["value"]
         assert isinstance(constant, Constant)
         return of_array(constant.numpy())

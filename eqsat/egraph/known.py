@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from eqsat.egraph.element_bounds import ElementBounds
-from eqsat.egraph.enode import CONSTANT, ENode
+from eqsat.egraph.enode import CONSTANT, ENode, Pairs
 from eqsat.egraph.undefined import Marked, overflowed, undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
@@ -33,7 +33,6 @@ FOLD_LIMIT_BYTES = 1 << 16
 _WIDENING_LIMIT_BYTES = 1 << 13
 """What makes more bytes out of fewer gives up a compact weight when it is folded, so only tiny results fold."""
 
-Pairs = tuple[tuple[int, int], ...]
 
 FOLD_EXACT = "fold_constants"
 FOLD_INEXACT = "fold_constants_with_rounding"
@@ -83,7 +82,7 @@ class KnownValues:
             return self._values[cls]
         handle = self.computed_by(cls)
         node = self._egraph.nodes[handle]
-        constant = node.attributes.get("value") if node.op == CONSTANT and not node.domain else None
+        constant = node.attributes.get("value") if node.key == CONSTANT else None
         if isinstance(constant, Constant):
             return constant.numpy()
         children = self._egraph.canonical_children(handle)
@@ -97,7 +96,7 @@ class KnownValues:
         """A new e-node: is it a literal, or constant because its inputs are?"""
         egraph = self._egraph
         node = egraph.nodes[handle]
-        if node.op == "Constant" and not node.domain:
+        if node.key == "Constant":
             constant = node.attributes["value"]
             assert isinstance(constant, Constant)
             if constant.size <= VALUE_SIZE_LIMIT:

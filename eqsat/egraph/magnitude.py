@@ -9,6 +9,7 @@ from functools import reduce
 
 import numpy as np
 
+from eqsat.egraph.difference import in_double, is_float
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
@@ -29,7 +30,7 @@ def magnitude_of(
 ) -> np.ndarray:
     """Magnitude of ``result``, output number ``output`` of the operator, in its shape, as float64; never less than its absolute
     value."""
-    own = np.abs(_double(result))
+    own = np.abs(in_double(result))
     with np.errstate(all="ignore"):
         estimate = _estimate(op, attributes, operands, own, output)
     if estimate is None or estimate.shape != own.shape:
@@ -40,12 +41,12 @@ def magnitude_of(
 def _estimate(
     op: str, attributes: Attributes, operands: Sequence[Operand | None], own: np.ndarray, output: int
 ) -> np.ndarray | None:
-    sizes = [None if o is None else np.abs(_double(o[1])) if _is_float(o[0]) else o[0] for o in operands]
-    floats = [s for s, o in zip(sizes, operands, strict=True) if s is not None and o is not None and _is_float(o[0])]
+    sizes = [None if o is None else np.abs(in_double(o[1])) if is_float(o[0]) else o[0] for o in operands]
+    floats = [s for s, o in zip(sizes, operands, strict=True) if s is not None and o is not None and is_float(o[0])]
     if not floats:
         return None
     if op == "Div" and operands[1] is not None:
-        divisor = np.abs(_double(operands[1][0]))
+        divisor = np.abs(in_double(operands[1][0]))
         return floats[0] / divisor * np.fmax(floats[1] / divisor, 1.0)
     definition = operator(op)
     if definition is None:
@@ -81,7 +82,7 @@ def moved_with(
         return np.ones(operands[0].shape)
     if all(step is None for step in steps) or not _is_sum_of_products(op):
         return None
-    sizes = [None if o is None else np.abs(_double(o)) if _is_float(o) else o for o in operands]
+    sizes = [None if o is None else np.abs(in_double(o)) if is_float(o) else o for o in operands]
     moved = [size if step is None or size is None else size + step for size, step in zip(sizes, steps, strict=True)]
     ends = [_of_sizes(op, attributes, each, output) for each in (sizes, moved)]
     return None if ends[0] is None or ends[1] is None else np.abs(ends[1] - ends[0])
@@ -112,14 +113,6 @@ def _of_sizes(op: str, attributes: Attributes, sizes: Sequence[np.ndarray | None
 def _fits(array: np.ndarray, result: np.ndarray) -> bool:
     shape = (1,) * (result.ndim - array.ndim) + array.shape
     return len(shape) == result.ndim and all(a in (1, b) for a, b in zip(shape, result.shape, strict=True))
-
-
-def _is_float(array: np.ndarray) -> bool:
-    return array.dtype.kind in "fV"
-
-
-def _double(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array).astype(np.float64)
 
 
 def _number(value: object) -> float:

@@ -7,7 +7,7 @@ from typing import Protocol
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.operator import operator
-from eqsat.rewrite import PROJECTION, Apply, Match, Ref, Rule, Term, Unmet, Variable
+from eqsat.rewrite import PROJECTION, AnyRule, Apply, Match, Ref, Rule, Term, Unmet, Variable, terms_of
 
 _STEPS = 20_000
 """E-nodes that one search looks at before it is content with what it has."""
@@ -57,6 +57,17 @@ class Miss:
             head = f"the pattern matches, but: {self.reason}"
         lines = [f"{self.rule} at {self.place}: {head}"]
         return "\n".join(lines + [f"    {name} = {text}" for name, text in self.values.items()])
+
+
+def conditions_held(rule: AnyRule, match: Match) -> tuple[int, str]:
+    """How many conditions of a rule hold before one does not, and in words why that one does not; empty if all hold."""
+    for held, condition in enumerate(rule.conditions):
+        try:
+            if not condition.holds(match):
+                return held, f"{condition.name!r} does not hold"
+        except Unmet as unmet:
+            return held, f"{condition.name!r} cannot be established: {unmet}"
+    return len(rule.conditions), ""
 
 
 @dataclass(frozen=True)
@@ -111,23 +122,15 @@ class NearestMiss:
     def _judge(self, rule: Rule, root: int, state: _State) -> Miss:
         """A complete match: which condition fails, if any."""
         match = self._match(rule, state, root)
-        outcome, reason, held = "holds", "", 0
-        try:
-            for condition in rule.conditions:
-                outcome, reason = "condition", f"condition {condition.name!r} does not hold"
-                try:
-                    holds = condition.holds(match)
-                except Unmet as unmet:
-                    holds, reason = False, f"condition {condition.name!r} cannot be established: {unmet}"
-                if not holds:
-                    break
-                held += 1
-            else:
-                outcome, reason = "right side", "the rule offers nothing here"
+        held, failed = conditions_held(rule, match)
+        outcome, reason = "condition", f"condition {failed}"
+        if not failed:
+            outcome, reason = "right side", "the rule offers nothing here"
+            try:
                 if rule.build(match) is not None:
                     outcome, reason = "holds", ""
-        except Unmet as unmet:
-            reason = str(unmet)
+            except Unmet as unmet:
+                reason = str(unmet)
         size = _size(rule.pattern)
         return Miss(rule.name, self._name(root), outcome, size, size, reason, self._values(rule, state), held)
 
@@ -246,13 +249,6 @@ class _Search:
         matched = sum(term.op != PROJECTION for term, _ in state.nodes)
         if not self.reason or (matched > self.matched and self.passes(state)):
             self.matched, self.reason, self.state = matched, reason, state
-
-
-def terms_of(term: Term) -> Iterator[Term]:
-    """A term and all that it is made of."""
-    yield term
-    for arg in term.args if isinstance(term, Apply) else ():
-        yield from terms_of(arg)
 
 
 def _size(pattern: Apply) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.egraph.difference import unit_of
+from eqsat.egraph.difference import is_float, unit_of
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.enode import CONSTANT, INPUT, LEAVES
 from eqsat.egraph.magnitude import Operand, magnitude_of, moved_with
@@ -72,7 +72,7 @@ class Origins:
         maker = self._egraph.nodes[self._source[child]]
         computed = maker.op not in LEAVES and not traits_of(maker.key, maker.attributes).moves
         narrow = self._values[child]
-        if not (computed and is_array(narrow) and narrow.dtype.kind in "fV" and value.dtype.kind in "fV"):
+        if not (computed and is_array(narrow) and is_float(narrow) and is_float(value)):
             return 1.0
         return max(unit_of(narrow.dtype) / unit_of(value.dtype), 1.0)
 
@@ -91,7 +91,7 @@ class Origins:
             for child in egraph.canonical_children(handle) if plain else ():
                 array = None if child == ABSENT_INPUT else self._values.get(child)
                 marked = None
-                if levels and is_array(array) and array.dtype.kind in "fV":
+                if levels and is_array(array) and is_float(array):
                     marked = self._overflow_of(self._source[child], levels - 1, array)
                 operands.append((array, marked) if is_array(array) else None)
             self._overflows[key] = overflowed(node.key, node.attributes, operands, value) if plain else None
@@ -132,7 +132,7 @@ class Origins:
                 array = None if child == ABSENT_INPUT else self._values.get(child)
                 if not is_array(array):
                     operands.append(None)
-                elif array.dtype.kind in "fV":
+                elif is_float(array):
                     operands.append((array, self.magnitude(child, levels)))
                 else:
                     operands.append((array, array))

@@ -6,12 +6,11 @@ Commutative operators need no queries of their own: the engine stores their e-no
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from eqsat.ir.operator import operator, split_key
-from eqsat.rewrite import PROJECTION, WIDEST, Apply, Rule, Term, Variable
+from eqsat.rewrite import PROJECTION, WIDEST, Apply, Rule, Term, Variable, terms_of
 
 ABSENT_INPUT = 0
 """Handle of the e-class that stands for an absent optional input."""
@@ -84,7 +83,7 @@ def constructor_name(op: str, domain: str, arity: int, outputs: int = 1) -> str:
 @cache
 def compile_pattern(rule: Rule) -> tuple[Query, ...]:
     """All queries of a rule. Optional variables absent from a trailing position shorten the constructor's arity."""
-    optional = sorted({v.name for v in _variables(rule.pattern) if v.optional})
+    optional = sorted({v.name for v in terms_of(rule.pattern) if isinstance(v, Variable) and v.optional})
     constants = tuple(dict.fromkeys(name for c in rule.conditions for name in c.fact))
     queries: dict[tuple[str, ...], Query] = {}
     for chosen in itertools.product((False, True), repeat=len(optional)):
@@ -92,14 +91,6 @@ def compile_pattern(rule: Rule) -> tuple[Query, ...]:
         query = _Compiler(absent, constants).compile(rule.pattern)
         queries.setdefault(query.facts, query)
     return tuple(queries.values())
-
-
-def _variables(term: Term) -> Iterator[Variable]:
-    if isinstance(term, Variable):
-        yield term
-    elif isinstance(term, Apply):
-        for arg in term.args:
-            yield from _variables(arg)
 
 
 class _Compiler:

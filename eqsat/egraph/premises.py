@@ -9,11 +9,10 @@ below it that the rule saw, or beside the value itself where the term reads it.
 from collections.abc import Iterator
 
 from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.enode import Pairs
 from eqsat.egraph.group_view import Look
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.rewrite import Apply, Ref, Term
-
-Pairs = tuple[tuple[int, int], ...]
 
 _DEPTH = 32
 """How many operators above each other are followed: more than any rule reads, regions of elementwise operators aside."""

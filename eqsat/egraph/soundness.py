@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.egraph.difference import difference
+from eqsat.egraph.difference import difference, is_float
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.enode import CONSTANT, INPUT
@@ -134,10 +134,10 @@ class _Checker:
         """What an e-node computes from the values of its children; ``None`` while one is missing."""
         egraph = self._egraph
         node = egraph.nodes[handle]
-        if node.op == INPUT and not node.domain:
+        if node.key == INPUT:
             name = str(node.attributes["name"])
             return np.asarray(self._feeds[name]) if name in self._feeds else None
-        if node.op == CONSTANT and not node.domain:
+        if node.key == CONSTANT:
             constant = node.attributes["value"]
             assert isinstance(constant, Constant)
             return constant.numpy()
@@ -203,7 +203,7 @@ class _Checker:
         quanta = max((self._quanta.get(r, 0) for r in rules), default=0)
         open = self._origins.undefined_at(self._source[cls], _LEVELS)
         inside = None if open is None else ~open
-        if exactness is Exactness.EXACT or expected.dtype.kind not in "fV":
+        if exactness is Exactness.EXACT or not is_float(expected):
             return difference(expected, value, exactness, quanta=quanta, inside=inside)
         overflow = self._origins.overflow(self._source[cls], _MOST_LEVELS, expected) | self._origins.overflow(
             handle, _MOST_LEVELS, value

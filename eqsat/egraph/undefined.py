@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from eqsat.egraph.difference import in_double, is_float
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
@@ -26,14 +27,14 @@ def overflowed(
     op: str, attributes: Attributes, operands: Sequence[Marked | None], result: np.ndarray
 ) -> np.ndarray | None:
     """Which elements of ``result`` overflowed, or were computed from elements that had; ``None`` if none did."""
-    if not _is_float(result):
+    if not is_float(result):
         return None
     found = np.zeros(result.shape, np.bool_)
-    if not np.isfinite(_double(result)).all():
+    if not np.isfinite(in_double(result)).all():
         exact = _evaluate(op, attributes, [None if o is None else _widened(o[0]) for o in operands], result.shape)
         if exact is not None:
-            found |= np.isfinite(exact) & ~np.isfinite(_double(result))
-    if any(o is not None and o[1] is not None and _is_float(o[0]) for o in operands):
+            found |= np.isfinite(exact) & ~np.isfinite(in_double(result))
+    if any(o is not None and o[1] is not None and is_float(o[0]) for o in operands):
         # NaN in place of a marked element shows which elements of the result it has a part in.
         spoilt = _evaluate(op, attributes, [None if o is None else _spoilt(*o) for o in operands], result.shape)
         if spoilt is not None:
@@ -50,23 +51,15 @@ def _evaluate(
             found = np.asarray(evaluate_operator(op, attributes, operands, 1)[0])
     except (EqsatError, TypeError, ValueError):
         return None
-    return _double(found) if found.shape == shape and _is_float(found) else None
+    return in_double(found) if found.shape == shape and is_float(found) else None
 
 
 def _widened(array: np.ndarray) -> np.ndarray:
-    return _double(array) if _is_float(array) else array
+    return in_double(array) if is_float(array) else array
 
 
 def _spoilt(array: np.ndarray, marked: np.ndarray | None) -> np.ndarray:
-    return array if marked is None or not _is_float(array) else np.where(marked, array.dtype.type(np.nan), array)
-
-
-def _is_float(array: np.ndarray) -> bool:
-    return array.dtype.kind in "fV"
-
-
-def _double(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array).astype(np.float64)
+    return array if marked is None or not is_float(array) else np.where(marked, array.dtype.type(np.nan), array)
 
 
 _CONVERSIONS = ("QuantizeLinear", "com.microsoft::QuantizeLinear", "Cast")

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Inputs
-from eqsat.egraph.nearest import NearestMiss, terms_of
+from eqsat.egraph.nearest import NearestMiss, conditions_held
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import AnyRule, GroupRule, GroupView, Match, Ref, Rule, Unmet, Variable
+from eqsat.rewrite import AnyRule, GroupRule, GroupView, Match, Ref, Rule, Unmet, Variable, terms_of
 
 T = TypeVar("T")
 
@@ -51,17 +51,8 @@ def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, int, str
     """
     assert rule.find is not None
     for match in rule.find(view):
-        reason, held = "", 0
-        for condition in rule.conditions:
-            try:
-                if not condition.holds(match):
-                    reason = f"{condition.name!r} does not hold"
-            except Unmet as unmet:
-                reason = f"{condition.name!r} cannot be established: {unmet}"
-            if reason:
-                break
-            held += 1
-        else:
+        held, reason = conditions_held(rule, match)
+        if not reason:
             try:
                 rule.build(match)
             except Unmet as unmet:

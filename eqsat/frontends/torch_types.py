@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eqsat.ir.schemas import Schema, refused_types, schema_of
+from eqsat.ir.schemas import Schema, refused_types, schema_of, type_string
 from eqsat.ir.types import DType
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def mend_outputs(program: Any) -> None:
     import onnx_ir
 
     graph, taken = program.model.graph, set[str]()
-    (returned,) = next(n for n in program.exported_program.graph.nodes if n.op == "output").args
+    (returned,) = program.exported_program.graph.output_node().args
     named = [(value, value.name) for value in graph.outputs]
     for i, ((found, name), node) in enumerate(zip(named, returned, strict=False)):
         dtype = getattr(getattr(node, "meta", {}).get("val"), "dtype", None)
@@ -87,7 +87,7 @@ def _wider(node: Any, schema: Schema, opset: int) -> _Taken:
     taken: dict[str, DType] = {}
     for parameter, dtype in (*_parameters(schema.inputs, node.inputs), *_parameters(schema.outputs, node.outputs)):
         allowed = schema.types.get(parameter, frozenset())
-        names = {d: f"tensor({d.name.lower()})" for d in (dtype, *_WIDER.get(dtype, ()))}
+        names = {d: type_string(d) for d in (dtype, *_WIDER.get(dtype, ()))}
         if names[dtype] not in allowed:
             taken.update((parameter, d) for d in [*names][:0:-1] if names[d] in allowed)
     return {} if _refusal(node, schema, opset, taken) else taken

@@ -122,12 +122,11 @@ def grouped(
     kernels: dict[int, Cone] = {}
     for root, operations in post_dominator_groups(graph, choice).items():
         whole = cone_of(matcher, prices, operations, root)
-        parts = [(operations, root)] if whole else [(frozenset((i,)), graph.owner[i]) for i in operations]
-        for members, cls in parts:
-            cone = cone_of(matcher, prices, members, cls)
+        singles = (cone_of(matcher, prices, frozenset((i,)), graph.owner[i]) for i in operations)
+        for cone in singles if whole is None else (whole,):
             if cone is None or cone.price == float("inf"):
                 return None
-            kernels[cls] = cone
+            kernels[cone.root] = cone
     return kernels
 
 

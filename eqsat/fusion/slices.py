@@ -22,7 +22,7 @@ def with_slices(program: Program) -> Program:
 
 def _extents(graph: Graph, node: Node) -> list[int]:
     """Extents of the outputs of a Split along its axis; empty for other nodes and unknown extents."""
-    if node.op != "Split" or node.domain or node.opaque:
+    if node.key != "Split" or node.opaque:
         return []
     found: list[int] = []
     for value in node.outputs:

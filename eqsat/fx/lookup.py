@@ -9,13 +9,13 @@ from eqsat.fx.site import Site, Unwritten, writes
 from eqsat.ir.types import Dim
 
 
-def _indices(site: Site, index: int, extent: Any) -> Any:
-    """Indices as int64, those that count from the end counted from the front."""
-    known = site.value(index)
+def _indices(site: Site, axis: int) -> Any:
+    """Indices along an axis as int64, those that count from the end counted from the front."""
+    indices, known = site.operands[1], site.value(1)
     if known is not None and (known >= 0).all():
-        return site.operands[index] if known.dtype == np.int64 else site.constant(known.astype(np.int64))
-    x = site.operands[index].to(torch.int64)
-    return site.call(torch.where, x < 0, x + extent, x)
+        return indices if known.dtype == np.int64 else site.constant(known.astype(np.int64))
+    indices = indices.to(torch.int64)
+    return site.call(torch.where, indices < 0, indices + site.operands[0].size(axis), indices)
 
 
 @writes("Gather")
@@ -29,7 +29,7 @@ def _gather(site: Site) -> Any:
         return _strided(x, axis, *steady)
     indices = site.operands[1]
     if known is not None and known.ndim == 1:
-        return site.call(torch.index_select, x, axis, _indices(site, 1, x.size(axis)))
+        return site.call(torch.index_select, x, axis, _indices(site, axis))
     scalar = site.rank(1) == 0  # an index of rank 0 would be read by the host
     indices = indices.reshape((1,)) if scalar else indices
     found = x[(*[slice(None)] * axis, indices)]
@@ -67,7 +67,7 @@ def _strided(x: Any, axis: int, start: int, steps: tuple[int, ...], extents: tup
 @writes("GatherElements")
 def _gather_elements(site: Site) -> Any:
     x, axis = site.operands[0], site.axis()
-    return site.call(torch.gather, x, axis, _indices(site, 1, x.size(axis)))
+    return site.call(torch.gather, x, axis, _indices(site, axis))
 
 
 def _places(site: Site, batch: int) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ def _scatter_nd(site: Site) -> Any:
 def _scatter_elements(site: Site) -> Any:
     x, _, updates = site.operands
     axis, reduction = site.axis(), site.attr("reduction")
-    indices = _indices(site, 1, x.size(axis))
+    indices = _indices(site, axis)
     if reduction in (None, "none"):
         return site.call(torch.scatter, x, axis, indices, updates)
     name = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[reduction]

@@ -25,8 +25,9 @@ def _aligned(site: Site, index: int, axis: int, rank: int) -> Any:
     return x.reshape([-1 if i == axis % rank else 1 for i in range(rank)])
 
 
-def _saturated(site: Site, steps: Any, zero: Any, to: DType) -> Any:
-    """``steps + zero`` clamped to the range of an integer type."""
+def _saturated(site: Site, steps: Any, zero: Any) -> Any:
+    """``steps + zero`` clamped to the range of the integers of the result."""
+    to = site.result.dtype
     if not to.is_integer or to not in SUPPORTED or to.bits > 32:
         raise Unwritten(f"it makes {to.name}")
     if to.bits > 16:
@@ -49,7 +50,7 @@ def _quantize(site: Site) -> Any:
     if precision in (torch.float16, torch.bfloat16):
         steps = steps.to(torch.float32)  # which holds their sum with a zero point
     zero = _spread(site, 2, axis, rank) if site.has(2) else 0
-    return _saturated(site, steps, zero, site.result.dtype)
+    return _saturated(site, steps, zero)
 
 
 @writes("DequantizeLinear")
@@ -82,11 +83,11 @@ def _dynamic(site: Site) -> Any:
     return site.call(torch.clamp, steps, 0, 255).to(torch.uint8), scale, zero.to(torch.uint8)
 
 
-def _requantized(site: Site, total: Any, scales: tuple[Any, Any, Any], zero: int) -> Any:
-    """``total`` times the first two scales over the third, the factor rounded to float32."""
-    a, b, y = scales
+def _requantized(site: Site, total: Any, a: Any, b: Any) -> Any:
+    """``total`` times two scales over that of the result, the factor rounded to float32."""
+    y, zero = site.operands[6:8]
     steps = site.call(torch.round, total.to(torch.float32) * (a * b / y))
-    return _saturated(site, steps, site.operands[zero], site.result.dtype)
+    return _saturated(site, steps, zero)
 
 
 @writes("QLinearMatMul")
@@ -94,7 +95,7 @@ def _qlinear_matmul(site: Site) -> Any:
     total = integer_product(site, (0, 2), (3, 5))
     rows = site.operands[1]
     rows = rows.unsqueeze(1) if site.rank(1) == 1 and site.type(1).size != 1 else rows
-    return _requantized(site, total, (rows, site.operands[4], site.operands[6]), 7)
+    return _requantized(site, total, rows, site.operands[4])
 
 
 def _integer_convolution(site: Site, data: tuple[int, int], weights: tuple[int, int]) -> Any:
@@ -119,4 +120,4 @@ def _qlinear_conv(site: Site) -> Any:
     channels = [1, -1] + [1] * (site.rank(0) - 2)
     if site.has(8):
         total = total + site.operands[8].reshape(channels)
-    return _requantized(site, total, (site.operands[1], site.operands[4].reshape(channels), site.operands[6]), 7)
+    return _requantized(site, total, site.operands[1], site.operands[4].reshape(channels))

@@ -329,15 +329,3 @@ class Graph:
         from eqsat.ir.networks import network_of
 
         return network_of(self)
-
-    def same_as(self, other: Graph) -> bool:
-        """Whether both graphs have the same nodes, inputs, outputs and constant contents (names of nodes aside)."""
-        if (self.inputs, self.outputs) != (other.inputs, other.outputs) or len(self.nodes) != len(other.nodes):
-            return False
-        for a, b in zip(self.nodes, other.nodes, strict=True):
-            if replace(a, name="") != replace(b, name=""):
-                return False
-        return self.constants.keys() == other.constants.keys() and all(
-            c.type == other.constants[k].type and np.array_equal(c.numpy(), other.constants[k].numpy())
-            for k, c in self.constants.items()
-        )

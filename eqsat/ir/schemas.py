@@ -74,7 +74,7 @@ def refused_types(op: str, opset: int, inputs: tuple[DType, ...], outputs: tuple
             formal = formals[min(i, len(formals) - 1)]
             where = f"{side} {i} ({formal.name})"
             allowed = schema.types.get(formal.type_str, frozenset({formal.type_str}))
-            if _type_string(dtype) not in allowed:
+            if type_string(dtype) not in allowed:
                 listed = ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in allowed))
                 reason = f"{where} is of type {dtype.name.lower()}; at opset {opset} it may be {listed}"
                 later = _opset_that_takes(op, opset, inputs, outputs)
@@ -97,5 +97,6 @@ def _opset_that_takes(op: str, opset: int, inputs: tuple[DType, ...], outputs: t
 
 
 @cache
-def _type_string(dtype: DType) -> str:
+def type_string(dtype: DType) -> str:
+    """What schemas call a tensor of an element type."""
     return f"tensor({dtype.name.lower()})"

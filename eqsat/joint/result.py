@@ -31,8 +31,7 @@ class JointSelection:
 
     ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the kernels,
     views and projections too; ``kernels``: how many launch, ``kernels_before`` of the original program, fused. ``cost``,
-    ``cost_before`` (the original program, fused),
-    ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
+    ``cost_before`` (the original program, fused) and ``lower_bound`` are in the unit of the cost model. The bound
     holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
     (`eqsat.bounds.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
     each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm. It is 0
@@ -46,7 +45,6 @@ class JointSelection:
     kernels_before: int
     cost: float
     cost_before: float
-    cost_two_phase: float
     lower_bound: float
     bound_scope: str
     method: str
@@ -106,7 +104,7 @@ def handles_of_choice(source: SnapshotGraph, snapshot: Snapshot, choice: Mapping
             handles[snapshot.egraph.find(split)] = split
     for cls in source.classes:
         for item in snapshot.classes[cls]:
-            if item.node.op == INPUT and not item.node.domain and cls not in snapshot.constants:
+            if item.node.key == INPUT and cls not in snapshot.constants:
                 handles[cls] = item.handle
     return handles
 

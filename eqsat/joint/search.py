@@ -18,7 +18,7 @@ from eqsat.joint.candidates import Candidates
 from eqsat.joint.improving import Improving
 from eqsat.joint.result import JointSelection, choice_of_handles, groups_of, handles_of_choice, original_choice
 from eqsat.joint.snapshot_graph import graph_of_snapshot
-from eqsat.lower.selection import Selection, Writable, select
+from eqsat.lower.selection import Writable, select
 
 _BLOCKWISE_OPERATIONS = 1_500
 """Larger graphs are bounded block by block first."""
@@ -40,14 +40,13 @@ def select_joint(
     target: Target,
     *,
     effort: Effort | None = None,
-    additive: Selection | None = None,
     writable: Writable = lambda op, types: True,
 ) -> JointSelection:
-    """The cheapest program and its kernels, never dearer than the original or ``additive``, each fused as well as possible.
+    """The cheapest program and its kernels, never dearer than the original or the choice by the prices of single operators, each
+    fused as well as possible.
 
-    ``additive`` is the choice by the prices of single operators (computed if not given), ``writable`` as in `select`. A
-    limit that is reached shows in ``bound_scope`` and ``gap``. Raises `NoKernelError` if the target cannot run the program
-    in any spelling.
+    ``writable`` is as in `select`. A limit that is reached shows in ``bound_scope`` and ``gap``. Raises `NoKernelError` if the
+    target cannot run the program in any spelling.
     """
     started = time.perf_counter()
     given = effort or Effort(DEFAULT_STEPS)
@@ -58,9 +57,8 @@ def select_joint(
     inputs = source.inputs(snapshot)
     found = Improving(source.graph, target, model, effort=effort, inputs=inputs, bounded=bounded)
     original = found.offer(original_choice(source, snapshot), "original")
-    if additive is None:
-        additive = select(encoding, snapshot, model, target, effort=effort.part(0.25), writable=writable)
-    two_phase = found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
+    additive = select(encoding, snapshot, model, target, effort=effort.part(0.25), writable=writable)
+    found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
     found.look_around()
     bound, scope = _bounded(found) if bounded else _from_pool(found)
     given.work.add(effort.work)
@@ -74,7 +72,6 @@ def select_joint(
         kernels_before=launches(original.kernels.values()) if original else 0,
         cost=cost,
         cost_before=original.cost if original else math.inf,
-        cost_two_phase=two_phase.cost if two_phase else math.inf,
         lower_bound=cost if cost - bound <= 1e-9 * cost else bound,
         bound_scope=scope,
         method=found.best.stage,

@@ -71,14 +71,10 @@ def _operations_of(encoding: Encoding, snapshot: Snapshot, target: Target, writa
             for item in snapshot.classes[cls]:
                 made.add(cls, item)
     for cls in found:  # a class that holds an input of the program needs no operation
-        if any(_is_input(item) for item in snapshot.classes[cls]):
+        if any(item.node.key == INPUT for item in snapshot.classes[cls]):
             fusion.members[classes[cls]] = []
     fusion.roots = tuple(dict.fromkeys(classes[c] for c in roots))
     return made.found
-
-
-def _is_input(item: SnapshotNode) -> bool:
-    return item.node.op == INPUT and not item.node.domain
 
 
 class _Operations:
@@ -94,7 +90,7 @@ class _Operations:
 
     def add(self, cls: int, item: SnapshotNode) -> None:
         """The operation of an e-node of a class, none for an input, slices for a projection of Splits."""
-        if _is_input(item):
+        if item.node.key == INPUT:
             return
         found = self.found
         own, inputs = found.classes[cls], [found.classes[c] for c in item.children]
@@ -153,7 +149,7 @@ def _splits(snapshot: Snapshot, cls: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for item in snapshot.classes[cls]:
         node = item.node
-        if node.op != "Split" or node.domain or node.opaque is not None:
+        if node.key != "Split" or node.opaque is not None:
             return []
         axis = node.attributes.get("axis", 0)
         if not all(isinstance(t, TensorType) and t.shape and isinstance(t.shape[axis], int) for t in items):

@@ -101,7 +101,7 @@ class Lowering:
         egraph = self._egraph
         outputs = [(name, self._output_class(name)) for name in self._graph.outputs]
         for cls, handle in self._choice.items():
-            if egraph.nodes[handle].op == INPUT and not egraph.nodes[handle].domain:
+            if egraph.nodes[handle].key == INPUT:
                 self.names[cls] = str(egraph.nodes[handle].attributes["name"])
         aliases: list[tuple[str, int]] = []
         for name, cls in outputs:

@@ -80,7 +80,7 @@ class Materializer:
         node = egraph.nodes[handle]
         type = egraph.type_of(cls)
         rules = set(self._explainer.rules_of(handle))
-        if node.op == CONSTANT and not node.domain:
+        if node.key == CONSTANT:
             constant = node.attributes["value"]
             assert isinstance(constant, Constant)
             compute = constant.numpy

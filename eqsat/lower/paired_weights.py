@@ -30,7 +30,7 @@ def with_weights_paired(program: Program, original: Graph) -> Program:
         return program
     constants = {v: c for v, c in graph.constants.items() if v not in found}
     names = {constant: v for v, constant in constants.items()}
-    taken = {*graph.types, *constants, *graph.inputs, *found}
+    taken = graph.names()
     nodes: list[Node] = []
     for name, maker in found.items():
         operands: list[str] = []

@@ -91,7 +91,7 @@ class Prices:
     def __call__(self, handle: int) -> float:
         egraph = self.egraph
         node = egraph.nodes[handle]
-        if node.op == PROJECTION or (node.op in LEAVES and not node.domain):
+        if node.op == PROJECTION or node.key in LEAVES:
             return 0.0
         if node.key in self.target.unsupported:
             return math.inf if node.rule else NO_KERNEL

@@ -95,7 +95,7 @@ class Unrounded:
     def _value(self, cls: int, steps: int) -> Constant:
         handle, type = self._maker(cls), self._egraph.type_of(cls)
         node = self._egraph.nodes[handle]
-        literal = node.op == CONSTANT and not node.domain
+        literal = node.key == CONSTANT
         if literal or not steps or not self._is_rounded(handle) or not isinstance(type, TensorType):
             return self._rounded(cls)
         if cls not in self._known:

@@ -69,7 +69,7 @@ def _without_copies(graph: Graph, devices: list[str]) -> tuple[Graph, list[str]]
     kept: list[str] = []
     for node, device in zip(graph.nodes, devices, strict=True):
         inputs = tuple(source.get(v, v) for v in node.inputs)
-        if node.key == DEVICE_COPY or (node.op == "Identity" and not node.domain and device_of(node, graph.devices)):
+        if node.key == DEVICE_COPY or (node.key == "Identity" and device_of(node, graph.devices)):
             if node.outputs[0] not in graph.outputs:
                 source[node.outputs[0]] = inputs[0]
                 continue

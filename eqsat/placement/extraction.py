@@ -50,18 +50,14 @@ def _extract(
         candidates += _on_one_device(saturated, placing, placed, machine, model, effort.part(0.5), writable)
     chosen = time.perf_counter()
     programs = [lower_placement(encoding, snapshot, c, saturated.exactness) for c in candidates]
-    program, scope = programs[0], "e-graph"
-    choice = {cls: handle for (cls, _), handle in placed.made.items()}
-    selection = Selection(choice, placed.cost, placed.cost_before, placed.lower_bound, placed.method)
+    program, scope, worth, method = programs[0], "e-graph", placed, placed.method
     if fusing:
         share = 1 / len(candidates)
         plans = [fuse_regions(p, machine, model, effort=effort.part(share)) for p in programs]
-        best = min(range(len(plans)), key=lambda i: plans[i].cost)
-        fused, placed = plans[best], candidates[best]
-        choice = {cls: handle for (cls, _), handle in placed.made.items()}
-        method = f"{placed.method}, then fused"
-        selection = Selection(choice, fused.cost, placed.cost_before, fused.lower_bound, method)
-        program, scope = fused.program, "placement"
+        worth, placed = min(zip(plans, candidates, strict=True), key=lambda pair: pair[0].cost)
+        program, scope, method = worth.program, "placement", f"{placed.method}, then fused"
+    choice = {cls: handle for (cls, _), handle in placed.made.items()}
+    selection = Selection(choice, worth.cost, placed.cost_before, worth.lower_bound, method)
     kernels = frozenset((cls, frozenset((handle,))) for cls, handle in choice.items())
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
     summary = _summary(program, machine, placed)

@@ -133,7 +133,7 @@ class Placing:
     def _devices(self, cls: int, node: SnapshotNode) -> tuple[str, ...]:
         """Devices that may run an e-node: that of its annotation; otherwise any, but the host if it is not understood or gives
         another value whenever it runs."""
-        if node.node.op == INPUT and not node.node.domain:
+        if node.node.key == INPUT:
             return (self._annotated.homes[str(node.node.attributes["name"])],)
         if cls in self._pins:
             return (self._pins[cls],)
@@ -174,7 +174,7 @@ class Placing:
         key = self._named.key
         makers: dict[str, None] = {}
         for node in nodes:
-            if node.node.op == CONSTANT and not node.node.domain:
+            if node.node.key == CONSTANT:
                 continue
             for device in self._devices(cls, node):
                 price = self._price(node, device)

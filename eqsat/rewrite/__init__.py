@@ -34,6 +34,7 @@ from eqsat.rewrite.terms import (
     apply,
     literal,
     present,
+    terms_of,
     variables,
 )
 
@@ -72,6 +73,7 @@ __all__ = [
     "rule",
     "select_rules",
     "shared",
+    "terms_of",
     "unmet",
     "unregister",
     "variables",

@@ -12,7 +12,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operator, operators_with
 from eqsat.rewrite.match import Condition
 from eqsat.rewrite.rules import AnyRule, Finder, GroupRule, RightSide, Rule, Sample
-from eqsat.rewrite.terms import PROJECTION, Apply, Term, Variable
+from eqsat.rewrite.terms import PROJECTION, Apply, Variable, terms_of
 
 Fact = Callable[[Operator], object]
 Statement = Callable[[str], object]
@@ -121,18 +121,18 @@ def _describe(function: Callable[..., Any], family: str) -> tuple[str, dict[str,
     return name, {"family": family or family_of(function.__module__), "equation": stated, "doc": doc}
 
 
-def _check_pattern(pattern: Term, name: str) -> None:
-    if isinstance(pattern, Apply):
-        if pattern.op != PROJECTION and operator(pattern.op) is None:
-            raise RuleError(f"rule {name!r}: the pattern names {pattern.op!r}, which is no operator")
-        if pattern.op != PROJECTION and pattern.attributes:
+def _check_pattern(pattern: Apply, name: str) -> None:
+    for term in terms_of(pattern):
+        if not isinstance(term, Apply | Variable):
+            raise RuleError(
+                f"rule {name!r}: a pattern holds no {term!r}; name a variable, state its value in a condition"
+            )
+        if isinstance(term, Variable) or term.op == PROJECTION:
+            continue
+        if operator(term.op) is None:
+            raise RuleError(f"rule {name!r}: the pattern names {term.op!r}, which is no operator")
+        if term.attributes:
             raise RuleError(f"rule {name!r}: name the node and test its attributes in a condition; a pattern cannot")
-        for arg in pattern.args:
-            _check_pattern(arg, name)
-    elif not isinstance(pattern, Variable):
-        raise RuleError(
-            f"rule {name!r}: a pattern holds no {pattern!r}; name a variable, state its value in a condition"
-        )
 
 
 def register(made: R) -> R:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from eqsat.errors import RuleError
 from eqsat.exactness import Exactness
 from eqsat.rewrite.match import AttributeOf, Condition, Match
-from eqsat.rewrite.terms import NOT_ESTABLISHED, WIDEST, Apply, Ref, Term, Unmet
+from eqsat.rewrite.terms import NOT_ESTABLISHED, WIDEST, Apply, Ref, Term, Unmet, terms_of
 
 Sample = Callable[[Any], Any]
 T = TypeVar("T")
@@ -59,22 +59,15 @@ class Rule(_Stated):
     attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf], kw_only=True)
 
     def __post_init__(self) -> None:
-        for op in _too_wide(self.pattern):
-            raise RuleError(
-                f"rule {self.name!r}: {op} has over {WIDEST} inputs; write a rule over groups (`group_rule`)"
-            )
+        for term in terms_of(self.pattern):
+            if isinstance(term, Apply) and len(term.args) > WIDEST:
+                raise RuleError(
+                    f"rule {self.name!r}: {term.op} has over {WIDEST} inputs; write a rule over groups (`group_rule`)"
+                )
         if self.pattern.outputs > 1:
             raise RuleError(
                 f"rule {self.name!r}: {self.pattern.op} has several outputs, which nothing compares: name one, by `[0]` behind it"
             )
-
-
-def _too_wide(pattern: Term) -> Iterator[str]:
-    if isinstance(pattern, Apply):
-        if len(pattern.args) > WIDEST:
-            yield pattern.op
-        for arg in pattern.args:
-            yield from _too_wide(arg)
 
 
 class GroupView(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -173,6 +173,13 @@ Term = Variable | Apply | Literal | Ref
 
 class Unmet(Exception):
     """Raised while a condition or a right side is evaluated: the rule does not apply here, and why."""
+
+
+def terms_of(term: Term) -> Iterator[Term]:
+    """A term and all that it is made of."""
+    yield term
+    for arg in term.args if isinstance(term, Apply) else ():
+        yield from terms_of(arg)
 
 
 NOT_ESTABLISHED = (Unmet, ModelError)

@@ -14,7 +14,7 @@ from eqsat.lower.program import Program
 from eqsat.verification.compare import bytes_of
 from eqsat.verification.extents import Sized, sized
 from eqsat.verification.feeds import load_feeds
-from eqsat.verification.kernels import KernelCheck, KernelReport
+from eqsat.verification.kernels import KernelCheck
 from eqsat.verification.levels import check_levels, levels_of
 from eqsat.verification.nested import misfit
 from eqsat.verification.original import Original, Source, runnable
@@ -141,7 +141,7 @@ def _compare(
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
     report.notes += [*runner.notes, *other.notes, *mute_outputs(chosen), *unlike, *refused]
     report.notes += [CUT_OFF] if saturates(result[0]) else []
-    kernels = KernelReport()
+    kernels = Verification()
     if check is not None:
         kernels = check.run(
             trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=inputs.seed, in_interpreter=interpreted
@@ -151,17 +151,13 @@ def _compare(
     read = _as_read(runner, trials)
     reference = Reference(graph, run, trials, inputs.seed, full=full, as_read=read, by_kernels=by_kernels)
     _compare_outputs(chosen, reference, counting(other.run, notify, len(trials)), exactness, report)
-    _take(kernels, report)
+    report.add(kernels)
     del runner, run, other  # and their sessions
     if not interpreted:
         notify("levels")
         thorough = full or check is None
         levels = levels_of(form, full=thorough)
-        found = check_levels(levels, original, result, reference, exactness, inputs.seed, full=thorough)
-        report.levels = found.errors
-        report.bytes_compared += found.bytes
-        report.failures += found.failures
-        report.notes += found.notes
+        report.add(check_levels(levels, original, result, reference, exactness, inputs.seed, full=thorough))
     report.failures = with_sizes(report.failures, chosen)
     report.notes = list(dict.fromkeys(report.notes))
     report.verdict = _verdict(report)
@@ -174,14 +170,6 @@ def _not_loaded(error: ModelError) -> Verification:
         return Verification(FAILED, failures=[f"the result does not load: {error}"])
     advice = "compare the two where there is more memory, and threads are left, or do without (--verify none)"
     return Verification(NOT_RUN, notes=[f"the result was not loaded: {error}; {advice}"])
-
-
-def _take(kernels: KernelReport, report: Verification) -> None:
-    report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
-    report.bytes_compared += kernels.bytes
-    report.failures += kernels.failures
-    report.wrong_kernels = tuple(kernels.wrong)
-    report.notes += kernels.notes
 
 
 def _too_large(*graphs: Graph) -> str:

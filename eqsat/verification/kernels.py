@@ -6,7 +6,6 @@ by itself when its roundings are made coarser (`eqsat.verification.noise`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,26 +25,12 @@ from eqsat.verification.overflows import not_finite, with_checks
 from eqsat.verification.pieces import in_interpreter_of, in_session_of, with_dtypes
 from eqsat.verification.regions import FED, Region, origin_of, partition, piece_of
 from eqsat.verification.stretch import STRETCHED, Stretch, stretched
+from eqsat.verification.trials import Fetch
 from eqsat.verification.values import is_deterministic, whole_numbers
+from eqsat.verification.verification import Verification
 
 BYTE_BUDGET = 1 << 30
 """Bytes of the original's intermediate values held at a time."""
-
-Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Runs the original and returns intermediate values by name."""
-
-
-@dataclass
-class KernelReport:
-    """``checked`` and ``unchanged``: kernels that were run, and kernels that are the original's, literally. ``bytes``: of the
-    values compared. ``failures``: one for each value that is wrong, and ``wrong`` with the rules that it rests on."""
-
-    checked: int = 0
-    unchanged: int = 0
-    bytes: int = 0
-    failures: list[str] = field(default_factory=list[str])
-    wrong: list[tuple[str, tuple[str, ...]]] = field(default_factory=list[tuple[str, tuple[str, ...]]])
-    notes: list[str] = field(default_factory=list[str])
 
 
 class KernelCheck:
@@ -76,7 +61,7 @@ class KernelCheck:
         changed = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
         drawn = {r for r in changed if not all(is_deterministic(program.graph.nodes[i]) for i in r.nodes)}
         self.regions = [r for r in changed if r not in drawn]
-        self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
+        self.report = Verification(kernels_unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
         for kernels, what in (
             (sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY), "lossy rules"),
             (sum(len(r.kernels) for r in drawn), "random numbers"),
@@ -100,19 +85,19 @@ class KernelCheck:
 
     def run(
         self, feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int = 0, *, in_interpreter: bool = False
-    ) -> KernelReport:
-        """Checks every region on ``feeds``, as many at a time as `BYTE_BUDGET` allows. Reports add up over calls.
+    ) -> Verification:
+        """Checks every region on ``feeds``, as many at a time as `BYTE_BUDGET` allows.
 
         ``in_interpreter``: the reference interpreter ran the original, so it runs the regions, too: another runtime sums in
         another order.
         """
-        self.report.checked = 0
         self._load = in_interpreter_of if in_interpreter else in_session_of
         total = sum(len(region.kernels) for region in self.regions)
         for chunk in self._chunks(feeds):
             more = sum(len(region.kernels) for region in chunk)
             self._notify(
-                f"kernel {self.report.checked + 1} of {total}" + (f", and {more - 1} with it" if more > 1 else "")
+                f"kernel {self.report.kernels_checked + 1} of {total}"
+                + (f", and {more - 1} with it" if more > 1 else "")
             )
             self._run_chunk(chunk, feeds, fetch, seed)
         return self.report
@@ -150,7 +135,7 @@ class KernelCheck:
         values.update(fetch(sorted(self._computed(needed))))
         self.original = with_dtypes(self.original, values)
         self._compare(chunk, values, values, seed, "")
-        self.report.checked += sum(len(region.kernels) for region in chunk)
+        self.report.kernels_checked += sum(len(region.kernels) for region in chunk)
         saturating = [r for r in chunk if self._stretch.applies(r, self._counterparts[r], self.program.graph)]
         if saturating:
             self._compare_stretched(saturating, values, seed)
@@ -176,7 +161,7 @@ class KernelCheck:
     ) -> None:
         """Runs every region on ``values`` and compares with the values of the original in ``right``."""
         results = self._results(chunk, values)
-        self.report.bytes += sum(bytes_of(results[v]) for r in chunk for v in r.outputs if v in results)
+        self.report.bytes_compared += sum(bytes_of(results[v]) for r in chunk for v in r.outputs if v in results)
         differing = self._differing(chunk, right, results)
         alone = [r for r in differing if r.exactness is Exactness.EXACT]
         if alone and len(alone) < len(chunk):
@@ -203,8 +188,9 @@ class KernelCheck:
             left = [r for r in inexact if telling[r] is not r and not excused(r, telling[r], yardsticks, results)]
             self._observe(left, exactness, values, yardsticks, results, seed)
         for (region, value), message in self._refused({key: yardsticks[key] for key in refused}, results).items():
-            self.report.failures.append(self._message(region, value, message + where))
-            self.report.wrong.append((self.report.failures[-1], region.rules))
+            failure = self._message(region, value, message + where)
+            self.report.failures.append(failure)
+            self.report.wrong_kernels += ((failure, region.rules),)
 
     def _differing(
         self, chunk: Sequence[Region], right: Mapping[str, Any], results: Mapping[str, Any]

@@ -11,7 +11,6 @@ does not may sum in another order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from eqsat.verification.original import Source, open_file
 from eqsat.verification.pieces import session_of
 from eqsat.verification.reference import PASSED_OVER, Reference
 from eqsat.verification.unsigned import saturates
+from eqsat.verification.verification import Verification
 
 Open = Callable[[str], Session]
 """From a level to the model, loaded at that level. Raises `ModelError`."""
@@ -50,17 +50,6 @@ def levels_of(form: str, *, full: bool = False) -> tuple[str, ...]:
     return tuple(LEVELS) if full and form == "onnxruntime" else ("disable", "all")
 
 
-@dataclass
-class LevelReport:
-    """``errors``: level -> the largest absolute error of any output and the tolerance of that output. ``bytes``: of the outputs
-    compared."""
-
-    bytes: int = 0
-    errors: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    failures: list[str] = field(default_factory=list[str])
-    notes: list[str] = field(default_factory=list[str])
-
-
 class LevelCheck:
     """Compares a result with its original at some levels. ``open_original`` and ``open_result`` load them.
 
@@ -75,7 +64,7 @@ class LevelCheck:
         self.open_result = open_result
         self.reference = reference
         self.exactness = exactness
-        self.report = LevelReport()
+        self.report = Verification()
         # Fused kernels of the runtime may end the process on empty tensors, where those they replace do not.
         shapes: dict[tuple[object, ...], int] = {}
         for k, feeds in enumerate(reference.trials):
@@ -83,7 +72,7 @@ class LevelCheck:
                 shapes.setdefault((k,) if full else tuple(map(_shape, feeds.values())), k)
         self._trials = {k: reference.trials[k] for k in shapes.values()}
 
-    def run(self, levels: Sequence[str]) -> LevelReport:
+    def run(self, levels: Sequence[str]) -> Verification:
         """Checks each of ``levels``."""
         for level in levels if self._trials else ():
             self._check(level)
@@ -99,7 +88,7 @@ class LevelCheck:
         except EqsatError as error:
             self._explain(level, error)
             return
-        self.report.bytes += sum(bytes_of(value) for outputs in found.values() for value in outputs.values())
+        self.report.bytes_compared += sum(bytes_of(value) for outputs in found.values() for value in outputs.values())
         allowed = max(self.exactness, Exactness.ROUNDING)
         judged = {
             (k, name): judgement
@@ -113,7 +102,7 @@ class LevelCheck:
         compared = [judgement for key, judgement in judged.items() if key not in passed_over]
         worst = max(compared, key=lambda j: j.distance.max_abs, default=None)
         if worst is not None:
-            self.report.errors[level] = {"max_abs_error": worst.distance.max_abs, "tolerance": worst.tolerance}
+            self.report.levels[level] = {"max_abs_error": worst.distance.max_abs, "tolerance": worst.tolerance}
         for (k, name), judgement in _refusals(judged).items():
             if self.exactness < Exactness.LOSSY or judgement.distance.misfit:
                 self.report.failures.append(f"level {level!r}, run {k + 1}: output {name!r}: {judgement.message}")
@@ -183,7 +172,7 @@ def check_levels(
     seed: int = 0,
     *,
     full: bool = False,
-) -> LevelReport:
+) -> Verification:
     """Compares two models, each given as its graph and, if there is one, its file, at ``levels`` of ONNX Runtime.
 
     ``reference``: the original without optimisation. Level ``disable`` is left out where ``reference`` was run there, which
@@ -204,7 +193,7 @@ def check_levels(
             note = (
                 "half precision was computed in single precision and rounded after every operator, and no level of ONNX"
             )
-            return LevelReport(notes=[f"{note} Runtime compared: it does not run the original: {error}"])
+            return Verification(notes=[f"{note} Runtime compared: it does not run the original: {error}"])
     check = LevelCheck(partial(_open, *original), partial(_open, *result), reference, exactness, full=full)
     return check.run([level for level in levels if halves or level != "disable"])
 

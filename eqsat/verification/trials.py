@@ -24,6 +24,7 @@ from eqsat.verification.values import random_nodes
 Feeds = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], dict[str, Any]]
 Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
+"""Runs the original and returns intermediate values by name."""
 
 Notify = Callable[[str], None]
 """Told what is being done."""

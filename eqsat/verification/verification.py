@@ -1,5 +1,7 @@
 """What a verification found."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +39,16 @@ class Verification:
     def passed(self) -> bool:
         """Whether nothing disagreed. (A verification that did not run has not passed.)"""
         return self.verdict in (EQUAL, WITHIN)
+
+    def add(self, part: Verification) -> None:
+        """Takes over what was found of kernels, or at levels."""
+        self.kernels_checked += part.kernels_checked
+        self.kernels_unchanged += part.kernels_unchanged
+        self.bytes_compared += part.bytes_compared
+        self.levels |= part.levels
+        self.failures += part.failures
+        self.wrong_kernels += part.wrong_kernels
+        self.notes += part.notes
 
     def record(self, output: str, judgement: Judgement) -> None:
         """Takes note of one output of one run."""

@@ -52,7 +52,7 @@ class Places:
     def spell(self, handle: int, depth: int = _DEPTH) -> str:
         """One e-node: its operator and its operands."""
         node = self._egraph.nodes[handle]
-        if node.op in (INPUT, CONSTANT) and not node.domain:
+        if node.key in (INPUT, CONSTANT):
             held = node.attributes.get("value")
             return f"constant {held.type}" if isinstance(held, Constant) else str(node.attributes["name"])
         if depth == 0:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_checks import same_graph
 
 from eqsat.dpl import (
     PatternContext,
@@ -56,7 +57,7 @@ def test_callback_that_returns_its_match_changes_nothing() -> None:
     x = wildcard()
     before = doubled_twice()
     after = rewrite_call(is_op("relax.add")(x, x), lambda expr, _: expr, before)
-    assert before.same_as(after)
+    assert same_graph(before, after)
     assert after.report.rewrites == 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_checks import same_graph
 
 from eqsat.dpl import (
     Expr,
@@ -283,7 +284,7 @@ def test_nested_rewrite() -> None:
     n0 = is_op("add")(a, b)
     pattern = is_op("add")(n0, is_op("add")(n0, a))
     before = graph(build)
-    assert before.same_as(rewrite_call(pattern, lambda expr, _: expr, before))
+    assert same_graph(before, rewrite_call(pattern, lambda expr, _: expr, before))
 
 
 def normalise(x: Any, var_: Any, mean: Any, beta: Any, gamma: Any) -> Any:
@@ -315,7 +316,7 @@ def test_fuse_batchnorm() -> None:
 
 def test_no_fuse_batchnorm() -> None:
     before = batch_norm_graph(lambda x, v, m, b, g: g * (x - m) / call("sqrt", v + 1e-5) - b)
-    assert before.same_as(fuse_batch_norm(before))
+    assert same_graph(before, fuse_batch_norm(before))
 
 
 def test_fuse_double_batchnorm() -> None:

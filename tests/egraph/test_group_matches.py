@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.conditions import condition
 from eqsat.egraph.encode import encode
-from eqsat.egraph.group_view import view_of
+from eqsat.egraph.group_view import EGraphView
 from eqsat.egraph.saturate import saturate
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
@@ -47,7 +47,7 @@ def _graph() -> Graph:
 
 
 def test_right_side_is_made_of_matches_whose_conditions_hold() -> None:
-    view = view_of(encode(_graph()).egraph)
+    view = EGraphView(encode(_graph()).egraph)
     missed: Counter[str] = Counter()
     merges = list(_rule().merges(view, lambda reason: missed.update([str(reason)])))
     assert [root.rank for root, _ in merges] == [2]
@@ -55,7 +55,7 @@ def test_right_side_is_made_of_matches_whose_conditions_hold() -> None:
 
 
 def test_dropped_condition_lets_all_matches_through() -> None:
-    view = view_of(encode(_graph()).egraph)
+    view = EGraphView(encode(_graph()).egraph)
     assert len(list(replace(_rule(), conditions=()).merges(view))) == 2
 
 
@@ -66,7 +66,7 @@ def test_match_about_which_too_little_is_known_does_not_hide_the_others() -> Non
         return apply("Abs", m.x)
 
     rule = replace(_rule(), conditions=(), build=build)
-    assert [root.rank for root, _ in rule.merges(view_of(encode(_graph()).egraph))] == [2]
+    assert [root.rank for root, _ in rule.merges(EGraphView(encode(_graph()).egraph))] == [2]
 
 
 def test_report_counts_the_conditions_that_failed() -> None:

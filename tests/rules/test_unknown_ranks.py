@@ -13,7 +13,7 @@ import eqsat
 import eqsat.rules
 from eqsat.backends.onnx_file import to_model
 from eqsat.egraph.encode import encode
-from eqsat.egraph.group_view import view_of
+from eqsat.egraph.group_view import EGraphView
 from eqsat.frontends import load
 from eqsat.ir.build import GraphBuilder
 from eqsat.rewrite import GroupRule, registered_rules
@@ -78,7 +78,7 @@ RULES = [rule for rule in registered_rules() if isinstance(rule, GroupRule)]
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
 def test_no_search_ends_where_no_rank_is_known(rule: GroupRule) -> None:
-    view = view_of(encode(load(_model(NODES))).egraph)
+    view = EGraphView(encode(load(_model(NODES))).egraph)
     list(rule.build(view) if rule.find is None else rule.find(view))
 
 

@@ -177,7 +177,7 @@ def test_the_interpreter_that_ran_the_original_runs_the_kernels_too() -> None:
         return interpret(graph, {"x": x}, names)  # type: ignore[arg-type]
 
     found = KernelCheck(graph, program).run({"x": x}, fetch, in_interpreter=True)
-    assert found.checked == 2
+    assert found.kernels_checked == 2
     assert not found.failures
 
 

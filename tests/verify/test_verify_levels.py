@@ -173,7 +173,7 @@ def test_a_result_that_does_not_run_at_a_level_fails_if_the_original_does() -> N
     )
     assert [failure[:13] for failure in found.failures] == ["level 'basic'"]
     assert "neither the original nor the result" in found.notes[0]
-    assert set(found.errors) == {"all"}
+    assert set(found.levels) == {"all"}
     assert original.opened == ["basic", "extended"]  # where the result agrees, nobody asks
 
 
@@ -216,4 +216,4 @@ def test_empty_tensors_are_left_to_the_run_without_optimisation() -> None:
     reference = Reference(graph, session_of(graph).run, trials)
     found = LevelCheck(load, load, reference, Exactness.EXACT).run(("all",))
     assert asked == [3]
-    assert set(found.errors) == {"all"}
+    assert set(found.levels) == {"all"}

@@ -58,7 +58,7 @@ class Counts:
 
     def read(self, node: Node, lists: Mapping[str, np.ndarray], values: Values) -> Sequence[Node]:
         """A node, or what stands for it if it is such a division; ``lists``: extents by the value that they are."""
-        dividend = lists.get(node.inputs[0]) if node.op == "Div" and not node.domain else None
+        dividend = lists.get(node.inputs[0]) if node.key == "Div" else None
         dims = None if dividend is None else dims_of(dividend)
         if dividend is None or dims is None or all(at_least(d, 0) for d in dims):
             return [node]

@@ -223,7 +223,7 @@ class Reader:
             if not name:
                 continue
             own, stored = found.get(name, UNKNOWN), self.stored.get(name, UNKNOWN)
-            if node.op == "If" and not node.domain:
+            if node.key == "If":
                 types = [b.type_of(b.outputs[i]) if b is not None and i < len(b.outputs) else UNKNOWN for b in bodies]
                 own = reduce(join, types)
             try:

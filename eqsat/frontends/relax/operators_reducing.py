@@ -55,8 +55,8 @@ def _matmul(site: Site) -> Any:
     return site.op("MatMul", *site.operands)
 
 
-def _standard_layout(attributes: Any, rank: int) -> bool:
-    spatial = "DHW"[5 - rank :]
+def _standard_layout(site: Site) -> bool:
+    attributes, spatial = site.attributes, "DHW"[5 - site.rank :]
     layouts = [attributes.out_layout, getattr(attributes, "data_layout", None) or attributes.layout]
     return all(v in ("", "NC" + spatial) for v in layouts) and getattr(attributes, "kernel_layout", "OI" + spatial) == (
         "OI" + spatial
@@ -66,14 +66,9 @@ def _standard_layout(attributes: Any, rank: int) -> bool:
 @reads("nn.conv1d", "nn.conv2d", "nn.conv3d")
 def _convolution(site: Site) -> Any:
     attributes = site.attributes
-    if not _standard_layout(attributes, site.rank) or attributes.out_dtype not in (None, "", site.dtype):
+    if not _standard_layout(site) or attributes.out_dtype not in (None, "", site.dtype):
         return None
-    return site.op(
-        "Conv",
-        *site.operands,
-        group=int(attributes.groups),
-        **_sliding(attributes),
-    )
+    return site.op("Conv", *site.operands, group=int(attributes.groups), **_sliding(attributes))
 
 
 def _sliding(attributes: Any) -> dict[str, tuple[int, ...]]:
@@ -89,18 +84,18 @@ def _window(site: Site, op: str, **more: Any) -> Any:
 
 @reads("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")
 def _max_pool(site: Site) -> Any:
-    return _window(site, "MaxPool") if _standard_layout(site.attributes, site.rank) else None
+    return _window(site, "MaxPool") if _standard_layout(site) else None
 
 
 @reads("nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
 def _avg_pool(site: Site) -> Any:
-    if site.attributes.ceil_mode or not _standard_layout(site.attributes, site.rank):
+    if site.attributes.ceil_mode or not _standard_layout(site):
         return None
     return _window(site, "AveragePool", count_include_pad=int(site.attributes.count_include_pad))
 
 
 @reads("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d")
 def _adaptive_avg_pool(site: Site) -> Any:
-    if set(site.shape[2:]) != {1} or not _standard_layout(site.attributes, site.rank):
+    if set(site.shape[2:]) != {1} or not _standard_layout(site):
         return None
     return site.op("GlobalAveragePool", site.operands[0])

@@ -83,12 +83,15 @@ def _swish(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     return x * sigmoid(attributes.get("alpha", 1.0) * x)
 
 
+def gated(b: Any, x: str | None, alpha: float) -> str:
+    """``x * sigmoid(alpha*x)``, as operators."""
+    scaled = x if alpha == 1 else b.op("Mul", x, b.constant(alpha, b.type_of(x).dtype))
+    return b.op("Mul", x, b.op("Sigmoid", scaled))
+
+
 def _spelled_swish(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     """As files have it: ONNX Runtime loads the opset of Swish, but has neither a kernel for it nor expands it."""
-    x = inputs[0]
-    alpha = attributes.get("alpha", 1.0)
-    scaled = x if alpha == 1 else b.op("Mul", x, b.constant(np.array(alpha, b.type_of(x).dtype.numpy)))
-    return [b.op("Mul", x, b.op("Sigmoid", scaled))]
+    return [gated(b, inputs[0], attributes.get("alpha", 1.0))]
 
 
 def _swi_glu(attributes: Attributes, gate: Any, x: Any) -> Any:

@@ -7,7 +7,7 @@ from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Expand, Kind
-from eqsat.ir.operators.activation import GELU
+from eqsat.ir.operators.activation import GELU, gated
 from eqsat.ir.traits import Traits
 
 QUICK_GELU_ALPHA = 1.702
@@ -33,10 +33,7 @@ def _gelu(name: str, approximate: str) -> Expand:
 
 def _quick_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     only_attributes("QuickGelu", attributes, "alpha")
-    alpha: Any = attributes.get("alpha", QUICK_GELU_ALPHA)
-    x = inputs[0]
-    gate = x if alpha == 1.0 else b.op("Mul", x, b.constant(float(alpha), b.type_of(x).dtype))
-    return [b.op("Mul", x, b.op("Sigmoid", gate))]
+    return [gated(b, inputs[0], attributes.get("alpha", QUICK_GELU_ALPHA))]
 
 
 _GELU = Traits(structure=GELU.structure, bounds=GELU.bounds)
