@@ -1,7 +1,6 @@
 """Structure: operators and inputs that do nothing, and dropout at inference."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -55,18 +54,9 @@ def _inference(m: Match) -> bool:
     return m.r is not None and m.r.is_constant and not m.r.value.any()
 
 
-def _dropout(d: Sampler) -> dict[str, Any]:
-    found: dict[str, Any] = {"x": d.array(d.shape(), "float32"), "n": {"seed": 1} if d.chance() else {}}
-    if d.chance(0.7):
-        found["r"] = d.either(np.array(d.choose((0.0, 0.5)), np.float32), 0.7)
-        if d.chance(0.7):
-            found["t"] = d.either(d.booleans(()), 0.7)
-    return found
-
-
 dropout = Equations(
     __name__,
-    sample=_dropout,
+    drawn=("", "t = fixed(1, 'bool') | d.booleans([]); r = fixed(0.5, 'float32') | 0.5"),
     source="ONNX Dropout-22: without training_mode, or with ratio 0, the output is the input and the mask is true",
     functions={"true": Constant.of([True])},
 )
