@@ -103,6 +103,7 @@ RARE: frozenset[tuple[str, str]] = frozenset(
             for into in ("into", "into_following", *(["before_shift_into_following"] if "conv" in op else []))
         ),
         ("fold_scale_into_biased_matmul", "s * w keeps its digits"),
+        ("fold_scale_into_scales_of_com_microsoft_matmulnbits", "s * o2 keeps its digits"),
         ("fold_factors_of_gemm", "they keep their digits"),
         ("multiply_constant_factors_first", "a @ b keeps its digits"),
         ("scale_scaled_rms_normalization", "g * s keeps its digits"),

@@ -119,13 +119,21 @@ def group_rule(
     return decorate
 
 
-def form(text: str, *where: Condition | str, shorthands: Shorthands | None = None, drawn: str | Sequence[str] = ()) -> Rule:
+def form(
+    text: str, *where: Condition | str, shorthands: Shorthands | None = None, drawn: str | Sequence[str] = ()
+) -> Rule:
     """A term of which instances are drawn, as of the left side of an equation: what a group rule holds for. It is no rule."""
     there = Text("form", text, {}, shorthands)
     side = LeftSide(there, there.in_full(there.parsed(there.text), 0))
     asked = (*side.conditions, *conditions_of(there, side.bound, where))
     return Rule(
-        "form", side.pattern, lambda m: None, conditions=asked, equation=text, attributes=side.attributes, drawn=_texts(drawn)
+        "form",
+        side.pattern,
+        lambda m: None,
+        conditions=asked,
+        equation=text,
+        attributes=side.attributes,
+        drawn=_texts(drawn),
     )
 
 

@@ -21,10 +21,11 @@ from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable, present
 from eqsat.rule_check import movement_operands, quantised_operands  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers their plans
+from eqsat.rule_check.drawn import Typed
 from eqsat.rule_check.operand_shapes import Operand, Shape, plan_operands
 from eqsat.rule_check.operand_values import Values, are_integers
 from eqsat.rule_check.registration import Choices
-from eqsat.samples import Instance, Sampler, fixed
+from eqsat.samples import Applied, Fixed, Instance, Sampler, fixed
 
 _WORDS = {
     "approximate": ("none", "tanh"),
@@ -117,7 +118,8 @@ class _Instantiation(Values):
         )
         self._extents = extents
         for term in _variables(pattern) if self._stated else ():
-            self._state(term)
+            if self._stated and term.name in self._stated.operands and term.name not in self._variables:
+                self._state(term, self._stated.operands[term.name])
         root = self._values(pattern, extents)
         inner = [value for values in self._nodes.values() for value in values if value not in root]
         return self._drawing.finish(*root, *d.subset(inner, 0.1))
@@ -243,22 +245,17 @@ class _Instantiation(Values):
             drawn = self.enlarged(term, operand, drawn)
         self._variables[term.name] = self._drawing.value(drawn, self._symbolic)
 
-    def _state(self, term: Variable) -> None:
-        """A variable of which the rule states what is drawn."""
-        assert self._stated is not None
-        if term.name in self._stated.values and not self._is_absent(term):
-            value = self._stated.values[term.name]
-            value = np.asarray(value) if isinstance(value, np.generic) else value
-            number = isinstance(value, (int, float))
-            array = np.asarray(value).astype(self._dtype.numpy) if number else value
-            known = number or term.name in self._constants
-            found = fixed(array) if known and isinstance(array, np.ndarray) else value
-            self._variables[term.name] = self._drawing.value(found, self._symbolic)
-        elif term.name in self._stated.operands and not self._is_absent(term):
-            theme, typed = self._dtype, self._stated.operands[term.name]
-            if typed is None:
-                self._variables[term.name] = None
-                return
-            self._dtype = typed.dtype or theme
-            self._declare(term, Operand(typed.shape, whole=True))
+    def _state(self, term: Variable, stated: Any) -> None:
+        """A variable as the rule says: of a shape and an element type, a value, a number, or absent."""
+        if self._is_absent(term) or stated is None:
+            self._variables[term.name] = None
+        elif isinstance(stated, Typed):
+            theme, self._dtype = self._dtype, stated.dtype or self._dtype
+            self._declare(term, Operand(stated.shape, whole=True))
             self._dtype = theme
+        else:
+            number = isinstance(stated, (int, float))
+            with np.errstate(all="ignore"):  # of a type that has no such number it is another one
+                array: Any = np.asarray(stated, float).astype(self._dtype.numpy) if number else stated
+            known = number or (term.name in self._constants and not isinstance(stated, (Applied, Fixed)))
+            self._variables[term.name] = self._drawing.value(fixed(array) if known else array, self._symbolic)

@@ -10,6 +10,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.text import node_to_text
 from eqsat.rewrite import AnyRule, Rule
 from eqsat.rule_check.automatic import automatic_instances
+from eqsat.rule_check.drawn import check_texts
 from eqsat.rule_check.registration import Choices
 from eqsat.rule_check.trials import Trial
 from eqsat.samples import Instance, Sampler, draw_instance
@@ -35,6 +36,7 @@ def check_rule(made: AnyRule, choices: Choices | None = None, *, must_fire: bool
 
     Raises `RuleError` with the counterexample, or, if it ``must_fire``, when the rule fires on no instance.
     """
+    check_texts(made.drawn if isinstance(made, Rule) else ())
     start = time.process_time()
     trial = Trial()
     rejected = 0

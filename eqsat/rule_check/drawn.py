@@ -10,15 +10,19 @@
 
 Of several options the first is drawn mostly, in a third of the instances always, so that what the conditions ask for may come
 first and what is wrong behind it. Where several texts are given, one of those behind the first is added to it now and then, and
-what it says holds. What is not stated is derived, and so is what is ``...``.
+what it says holds. What is not stated is derived, and so is what is ``...``; what a pattern does not name is passed over, so that
+rules may share a text.
 """
 
 import ast
+import builtins
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from eqsat.equations.syntax import KNOWN, NUMBERS
 from eqsat.errors import RuleError
@@ -29,53 +33,59 @@ from eqsat.samples import Applied, Sampler, fixed
 _RARELY = (0.0, 0.2, 0.5)
 """How often another option than the first is drawn, in one instance or another."""
 
+_AT_TIMES = 0.6
+"""Part of the instances that a text behind the first changes."""
+
 
 class Typed:
     """``float16[N, K]``: an element type and a shape."""
 
-    def __init__(self, dtype: DType | None, *shape: int) -> None:
+    def __init__(self, dtype: DType | None, shape: tuple[int, ...] = ()) -> None:
         self.dtype, self.shape = dtype, shape
 
     def __getitem__(self, extents: int | tuple[int, ...]) -> "Typed":
-        return Typed(self.dtype, *(extents if isinstance(extents, tuple) else (extents,)))
+        return Typed(self.dtype, extents if isinstance(extents, tuple) else (extents,))
 
 
-_NAMES: dict[str, Any] = {name: Typed(found) for name, found in KNOWN.items() if isinstance(found, DType)}
-_NAMES |= {"fixed": fixed, "Applied": Applied, **NUMBERS}
+_KNOWN: dict[str, Any] = {
+    **{name: Typed(found) for name, found in KNOWN.items() if isinstance(found, DType)},
+    **NUMBERS,
+    "fixed": fixed,
+    "Applied": Applied,
+}
+_GIVEN = ("ANY", "SYMBOLS", "d")
 
 
 class Drawn:
-    """One draw of what a text states. ``operands``: shapes of variables, ``None`` for those that are absent; ``values``: what
-    others hold; ``attributes``: by node and name."""
+    """One draw of what texts state. ``operands``: of variables a `Typed` shape, a value, a number of the instance's element type,
+    or ``None`` where it is absent; ``attributes``: by node and name; ``symbols``: extents that are symbols."""
 
     def __init__(self, texts: Sequence[str], d: Sampler, named: Mapping[str, AttributeOf]) -> None:
         self._d = d
         usual, *others = texts
-        text = f"{usual}\n{d.choose(others)}" if others and d.chance(0.6) else usual
+        text = f"{usual}\n{d.choose(others)}" if others and d.chance(_AT_TIMES) else usual
         self._rarely = d.choose(_RARELY)
-        self.operands: dict[str, Typed | None] = {}
-        self.values: dict[str, Any] = {}
+        self.operands: dict[str, Any] = {}
         self.attributes: dict[str, dict[str, Any]] = defaultdict(dict)
         extents, statements = _read(text)
-        known = _NAMES | dict(zip(extents, d.extents(len(extents)), strict=True))
+        known: dict[str, Any] = _KNOWN | dict(zip(extents, d.extents(len(extents)), strict=True))
         known |= {"ANY": d.shape(0, 2), "SYMBOLS": None, "d": d, "_option": self._option}
         for name, node, is_shape, code in statements:
-            found = eval(code, known)
-            self.operands.pop(name, None)
-            self.values.pop(name, None)
-            if found is ...:
-                continue
+            with np.errstate(all="ignore"):
+                found: Any = eval(code, known)
             if node:
                 self.attributes[node][name] = found
             elif name in named:
                 self.attributes[named[name].node][named[name].name] = found
             elif name.isupper():
                 known[name] = found
-            elif is_shape:
-                self.operands[name] = Typed(None, *found) if isinstance(found, list) else found
+            elif found is ...:
+                self.operands.pop(name, None)
+            elif type(found) is list:
+                self.operands[name] = Typed(None, (*cast("list[int]", found),)) if is_shape else fixed(found, "int64")
             else:
-                self.values[name] = fixed(found, "int64") if isinstance(found, list) else found
-
+                is_ready = isinstance(found, (int, float)) or not np.isscalar(found)
+                self.operands[name] = found if is_ready else fixed(found).array
         self.symbols: Sequence[int] | None = known["SYMBOLS"]
 
     def _option(self, *options: Any) -> Any:
@@ -87,30 +97,48 @@ class _Options(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        if not isinstance(node.op, ast.BitOr):
-            return node
-        left = node.left
-        chosen = isinstance(left, ast.Call) and isinstance(left.func, ast.Name) and left.func.id == "_option"
-        options = left.args if chosen and isinstance(left, ast.Call) else [left]
-        return ast.Call(ast.Name("_option", ast.Load()), [*options, node.right], [])
+        match node:
+            case ast.BinOp(ast.Call(ast.Name("_option"), options), ast.BitOr(), last):
+                return ast.Call(ast.Name("_option", ast.Load()), [*options, last], [])
+            case ast.BinOp(first, ast.BitOr(), last):
+                return ast.Call(ast.Name("_option", ast.Load()), [first, last], [])
+            case _:
+                return node
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Raises `RuleError` for what cannot be read."""
+    for text in texts:
+        _read(text)
 
 
 @lru_cache(1 << 10)
-def _read(text: str) -> tuple[list[str], list[tuple[str, str, bool, CodeType]]]:
+def _read(text: str) -> tuple[Sequence[str], Sequence[tuple[str, str, bool, CodeType]]]:
     """The extents that a text names, and its statements: name, node that it is an attribute of, whether it is a shape, what it
     is. Raises `RuleError` for what is no such text."""
+    extents: dict[str, None] = {}
+    statements: list[tuple[str, str, bool, CodeType]] = []
     try:
-        tree = ast.parse("\n".join(line.strip() for line in text.splitlines()))
-        statements: list[tuple[str, str, bool, CodeType]] = []
-        for s in tree.body:
-            assert isinstance(s, (ast.AnnAssign, ast.Assign))
-            target, is_shape = (s.target, True) if isinstance(s, ast.AnnAssign) else (s.targets[0], False)
-            said = s.annotation if isinstance(s, ast.AnnAssign) else s.value
-            code = compile(ast.fix_missing_locations(ast.Expression(_Options().visit(said))), "<drawn>", "eval")
-            node, _, name = ast.unparse(target).rpartition(".")
-            statements.append((name, node, is_shape, code))
-    except (SyntaxError, AssertionError) as error:
-        raise RuleError(f"drawn: {text!r} is no list of names and what they are: x: [N, K]; s = [N, -1]; n.axis = 1") from error
-    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    names = (n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id.isupper() and n.id not in ("ANY", "SYMBOLS"))
-    return list(dict.fromkeys(names)), statements
+        body = ast.parse("\n".join(line.strip() for line in text.splitlines())).body
+    except SyntaxError as error:
+        raise RuleError(f"drawn: {text!r} cannot be read: {error.msg}") from None
+    for s in body:
+        match s:
+            case ast.AnnAssign(target, said, None) | ast.Assign([target], said):
+                name = ast.unparse(target)
+            case _:
+                raise RuleError(
+                    f"drawn: {ast.unparse(s)!r} says nothing of a name; write x: [N, K], s = [N, -1] or n.axis = 1"
+                )
+        used = [n for n in ast.walk(said) if isinstance(n, ast.Name)]
+        extents |= dict.fromkeys(n.id for n in used if n.id.isupper() and n.id not in _GIVEN)
+        own = {n.id for n in used if isinstance(n.ctx, ast.Store)}
+        unknown = [n.id for n in used if n.id not in {*extents, *own, *_KNOWN, *_GIVEN, *dir(builtins)}]
+        if unknown:
+            raise RuleError(
+                f"drawn: {name} is {ast.unparse(said)!r}, and {unknown[0]!r} is nothing known; extents are upper-case"
+            )
+        said = ast.fix_missing_locations(ast.Expression(_Options().visit(said)))
+        node, _, name = name.rpartition(".")
+        statements.append((name, node, isinstance(s, ast.AnnAssign), compile(said, "<drawn>", "eval")))
+    return list(extents), statements

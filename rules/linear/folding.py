@@ -119,10 +119,11 @@ MATRIX = "the weights are no vector: w.rank >= 2"
 FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 
 
-PACKED = """I = 0 | 1; w = d.integers([N, T, 8], "uint8"); o2 = d.positive([N, T] | [N * T]); o4: None; b = d.floats([N])
-            o3 = (fixed(d.integers([N, (T + 1) // 2], "uint8")), fixed(d.floats([N, T])))[I]; l.K = 16 * T; l.N = N; l.bits = 4
-            l.block_size = 16; l.accuracy_level = 0 | 4"""
-"""Weights of four bits in blocks of 16."""
+PACKED = """I = 0 | 1; w = d.integers([N, T, 8], "uint8"); o2 = d.powers_of_two([N, T] | [N * T]); o4: None; l.K = 16 * T; l.N = N
+            o3 = (fixed(d.integers([N, (T + 1) // 2], "uint8")), fixed((d.rng.integers(-9, 10, [N, T]) / 4).astype("float32")))[I]
+            x = (d.rng.integers(-9, 10, [A, 16 * T]) / 4).astype("float32"); l.accuracy_level = 0 | 4; l.bits = 4
+            b = (d.rng.integers(-9, 10, [N]) / 4).astype("float32"); l.block_size = 16"""
+"""Weights of four bits in blocks of 16; sums of products of quarters are exact in any order."""
 
 
 def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: Any) -> None:
@@ -194,7 +195,7 @@ def fold_scale_into_scales(key: str) -> None:
         ANOTHER,
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
         drawn=(
-            f"{PACKED}; x = d.floats([A, 16 * T]); s = d.scale([N] | [1, N] | [] | [A, 1] | [2, A, N])",
+            f"{PACKED}; s = d.powers_of_two([N] | [1, N] | [] | [A, 1] | [2, A, N])",
             """o2 = d.positive([N, T]) * 0 + 2.0**100; x = d.floats([A, 16 * T]) * 2.0**-120; s = fixed(2.0**30, "float32")
                b: None""",
         ),
@@ -280,7 +281,7 @@ def add_constants(key: str) -> None:
         ANOTHER,
         "it lies along what is put out: lies_along(c, l, axes(l).result)",
         drawn=(
-            f"{PACKED}; x = d.floats([A, 16 * T]); c = d.floats([N] | [1, N] | [] | [A, 1] | [2, A, N])",
+            f"{PACKED}; c = d.floats([N] | [1, N] | [] | [A, 1] | [2, A, N])",
             """w = d.integers([N, T, 8], "uint8", 0, 0); o2 = d.positive([N, T]) * 0 + 0.125; c = d.floats([N]) * 0 + 2.5e38
                x = d.floats([A, 16 * T]) * 0 + 2.5e38 / 16; b = d.floats([N]) * 0 + 2.5e38""",
         )
