@@ -202,7 +202,7 @@ def recognise_rotary_embedding(m: Match) -> Term:
 TURNED = (
     """x: [B, H, L, D]; y: [B, H, L, D]; c: [B, 1, L, D] | [1, 1, L, D] | [L, D]; s: [B, 1, L, D] | [1, 1, L, D] | [L, D]
        n.axis = -1 | 3 | 1""",
-    "c: [B, H, 1, D]; s: [B, H, 1, D]; SYMBOLS = [L] | [] | [H]",
+    "x: float32[B, H, L, D]; y: float32[B, H, L, D]; c: float32[B, H, 1, D]; s: float32[B, H, 1, D]; SYMBOLS = [L] | [H]",
     "c: [1, 1, L, D]; s: [1, H, 1, D]",
     "c: [1, 1, L, 1]",
     "x: [H, L, D]; y: [H, L, D]; c: [L, D]; s: [L, D]; n.axis = -1",
@@ -236,9 +236,7 @@ equation(  # as complex numbers are multiplied
         f"{TURNED[0]}; i = [0, 0, 0, D, 1]; n = -1 | 4; t = [0, 0, 0, 2 * D] | [B, H, L, -1]",
         *TURNED[1:4],
         "x: [H, L, D]; y: [H, L, D]; c: [L, D]; s: [L, D]; i = [0, 0, D, 1]; t = [0, 0, 2 * D]; n = -1",
-        "x: [1, H, L, D]; y: [1, H, L, D]; i = [B, H, L, D, 1]; t = [B, H, L, -1]",
-        "n = 3; i = [B, H, L, 1, D] | [0, 0, 0, D, 1]",
-        "t = [B, H, -1, D]",
+        "n = 3 | -1; i = [B, H, L, 1, D] | [0, 0, 0, D, 1]; t = [B, H, -1, D] | [0, 0, 0, 2 * D]",
     ),
 )
 

@@ -148,8 +148,9 @@ equation(
     "explicit padding of the window: n.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID', '')",
     drawn=(
         """P = d.integer(1, 3); Q = d.integer(0, 3); x: [A, C, N + K]; w: [2, C, K]; n.pads = (P, Q); n.strides = None | (2,)
-           n.auto_pad = None | "SAME_UPPER"; n.dilations = None; s = [d.integer(0, P)] | [P + 1] | [1]
+           n.auto_pad = None; n.dilations = None; s = [d.integer(0, P)] | [P + 1] | [1]
            e = [N + P + 1 + d.integer(0, Q)] | [N + P]; a = [2] | [1]; t = [1] | [2]""",
+        'n.auto_pad = "SAME_UPPER"; n.strides = None',
         "x: [A, C, N + K, 1]; w: [2, C, K, 1]; n.pads = (P, 0, Q, 0); n.strides = None | (2, 2)",
     ),
 )

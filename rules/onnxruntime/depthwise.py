@@ -157,7 +157,8 @@ equation(
            sy = d.positive([]) / 8; zy = d.integers([], "uint8", 20, 120)
            c: float32[K] | float32[1, K] | float32[1, 1, 1, 1, K] | float32[A, K] | float32[()]""",
         "c = d.floats([K]) * 1e6",
-        "a: int8[A, K]; za: int8[()]; zy: int8[()]",
+        'zy = d.integers([], "int8", 20, 120)',
+        'a: int8[A, K]; za = d.integers([], "int8", 20, 120); zy = d.integers([], "int8", 20, 120)',
         "sa = d.positive([K]); za = d.integers([K], 'uint8'); da.axis = -1",
     ),
 )

@@ -95,7 +95,7 @@ equation(
     drawn=(
         ACCUMULATOR,
         "sa = d.positive([] | [1]); sw = d.positive([N, 1] | [A, 1])",
-        'sa = d.positive([]).astype("float64"); sw = d.positive([]).astype("float64"); k.to = 11',
+        'sa = fixed(d.positive([]), "float64"); sw = fixed(d.positive([]), "float64"); k.to = 11',
         "a: int8[A, K]; za: int8[()]",
     ),
     domain=ON_THE_WAY,

@@ -54,7 +54,8 @@ equation(
     worthwhile("kernels for blocks of 16, 32, 64 and so on: b >= 16 and b & (b - 1) == 0 and w.shape[0] % b == 0"),
     drawn=(
         """Q = d.choose((16, 32)) | 64 | 24 | 8; I = 0 | 1; x: float32[*ANY, A, T * Q]; s = d.positive([T, C]); i = 0; b = Q
-           w: (int4, uint4)[I][T * Q, C] | int8[T * Q, C]; z: (int4, uint4)[I][T, C]; n.output_dtype = None""",
+           w: (int4, uint4)[I][T * Q, C]; z: (int4, uint4)[I][T, C]; n.output_dtype = None""",
+        "w: int8[T * Q, C]; z: int8[T, C]",
         "x: float32[A, C * Q]; w: int4[C * Q, T * Q]; s = d.positive([C * Q, T]); z: int4[C * Q, T]; i = 1",
     ),
 )

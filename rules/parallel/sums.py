@@ -105,8 +105,7 @@ equation(
         """x: [N, C, A + 4, B + 4]; w: [M, C, 3, 3]; b: [M]; p.pads = (1, 1, 1, 1); p.strides = (S, S); p.dilations = (1, 1)
            S = 1 | 2; v: [M, C, 1, 1]; c: [M]; q.pads = (0, 0, 0, 0); q.strides = (S, S); q.dilations = (1, 1)
            p.auto_pad = None; q.auto_pad = None""",
-        "v: [M, C, 3, 3]; q.pads = (1, 1, 1, 1)",
-        "v: [M, C, 1, 3]; q.pads = (0, 1, 0, 1)",
+        "v: [M, C, 1, 3] | [M, C, 3, 3]; q.pads = (0, 1, 0, 1) | (1, 1, 1, 1)",
         "v: [M, C, 2, 2]; q.pads = (1, 0, 0, 1)",
         "w: [C, 1, 3, 3]; b: [C]; p.group = C; v: [C, 1 | C, 1, 1]; c: [C]; q.group = C | 1",
         "v: [1, C, 1, 1]; c: [1]; b: None",

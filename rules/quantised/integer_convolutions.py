@@ -99,8 +99,8 @@ equation(
         'w = fixed(d.integers([M * G, C, W], "uint8")); zw = d.integers([], "uint8")',
         "sw = d.positive([3])",
         "sa = d.positive([1, 1, 1]) | d.positive([1, 1, 1, 1]); sw = d.positive([1, 1, 1, 1])",
-        'sa = d.positive([]).astype("float64"); sw = d.positive([]).astype("float64"); k.to = 11',
-        """a = d.integers([A, 34000, 1], "uint8", 254); w = fixed(d.integers([M, 34000, 1], "uint8", 254)); conv.group = 1
+        'sa = d.positive([1]).astype("float64"); sw = fixed(d.positive([]), "float64"); k.to = 11',
+        """a = d.integers([2, 34000, 1], "uint8", 254); w = fixed(d.integers([1, 34000, 1], "uint8", 254)); conv.group = 1
            za = d.integers([], "uint8", 0, 1); zw: None; conv.pads = None""",
     ),
 )

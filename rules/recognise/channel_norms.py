@@ -9,7 +9,7 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref, Term
 from eqsat.rules.linear.alignment import lies_along, lined_up
-from eqsat.rules.recognise.norms import EPSILON, NARROW, SPELLED, UNDERFLOW, axes_of, full, known, outlives_underflow
+from eqsat.rules.recognise.norms import EPSILON, NARROW, UNDERFLOW, axes_of, full, known, outlives_underflow
 from eqsat.rules.terms import transpose
 from eqsat.rules.views.transposes import inverse
 
@@ -54,7 +54,13 @@ equation(
     same_type("x"),
     NARROW,
     *INNER,
-    drawn=SPELLED,
+    drawn=(
+        "x: [A, B, K]; a = [1] | [-2] | [2]",
+        "x: float32[3, 3, 3]; a = [1]",
+        "x: float32[B, K]; a = [0]; eps = d.positive([K]) | d.positive([1, 1, 1])",
+        'x = d.floats([B, K], "float16") * 1e-5; a = [0]; eps = fixed(0.0 | 1e-6, "float16")',
+        "SYMBOLS = [B]",
+    ),
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
     structure="norm",
 )

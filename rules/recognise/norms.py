@@ -149,7 +149,7 @@ equation(
     same_type("x"),
     NARROW,
     "the mean is taken over the normalised axes: reduces_last(r, a, x) == -first_axis(i, x)",
-    drawn="x: ... | [A, K] | [3, 3]; s: ... | float16[K]",
+    drawn=("", "x: [3, 3]; a = [1]", "x: float32[A, K]; s: float16[K]; a = [-1]"),
     source="ONNX LayerNormalization; Ba, Kiros and Hinton 2016",
 )
 equation(

@@ -31,7 +31,7 @@ equation = Equations(
         "shape = [A, K, B]; w: int8[B, N]",
         """x: float32[1, K]; q: uint8[1, K]; shape = [1, 1, K]; s = d.positive([1, 1, 1]); z: uint8[1, 1, 1]; dq.axis = 2
            dq.block_size = K""",
-        "x: float32[0, K]; q: uint8[0, K]; shape = [A, 0, K]; view.allowzero = 1; y: [A, 0, K]",
+        "x: float32[0, K]; q: uint8[0, K]; shape = [A, 0, K]; view.allowzero = 1; y: [A, 0, K]; i = -1",
         "s = d.positive([K]); z: uint8[K]; dq.axis = 2 | -1; s2 = d.positive([N]); z2: int8[N]; right.axis = 1",
         "g: [B, K]; b: [B, K]; w: int8[A, K, N]; i = -1 | 1",
     ),
