@@ -66,13 +66,14 @@ def _instances(made: AnyRule, choices: Choices) -> Iterator[Instance | None]:
         drawn = automatic_instances(made, choices)
         yield from (next(drawn) for _ in range(_DRAWS))
     else:
-        import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules, whose samples are the instances
+        import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules, whose instances these are
 
-        others = [r for r in rewrite.registered_rules() if r.sample is not None]
+        others = [r for r in rewrite.registered_rules() if r.sample is not None or (isinstance(r, Rule) and r.drawn)]
         others.sort(key=lambda r: isinstance(r, Rule))
         for seed in range(_GROUP_SAMPLES):
             for other in others:
-                yield draw_instance(other, Sampler(seed))
+                derived = isinstance(other, Rule) and other.sample is None
+                yield next(automatic_instances(other, {}, seed)) if derived else draw_instance(other, Sampler(seed))
 
 
 def _counterexample(made: AnyRule, instance: Instance, failure: str) -> str:
