@@ -112,5 +112,7 @@ for name, total, second in (
             """w: [3, R]; i = d.integers([3, 3], "int64", 0, R - 1); t: [3, T]; j = d.integers([3, 3], "int64", 0, T - 1)
                p: [3, 3]; g: [3]; b: [3]; lw.axis = 1 | 0; lt.axis = 1 | 0""",
             "g: [L, K]; b: [L, K]; k = -2",
+            """w: [R]; i = d.integers([B], "int64", 0, R - 1); t: [T]; j = d.integers([B], "int64", 0, T - 1); p: [] | [1]; g: [B]
+               b: [B]; k = -1""",
         ),
     )
