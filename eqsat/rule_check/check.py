@@ -72,8 +72,10 @@ def _instances(made: AnyRule, choices: Choices) -> Iterator[Instance | None]:
         others.sort(key=lambda r: isinstance(r, Rule))
         for seed in range(_GROUP_SAMPLES):
             for other in others:
-                derived = isinstance(other, Rule) and other.sample is None
-                yield next(automatic_instances(other, {}, seed)) if derived else draw_instance(other, Sampler(seed))
+                if isinstance(other, Rule) and other.sample is None:
+                    yield next(automatic_instances(other, {}, seed))
+                else:
+                    yield draw_instance(other, Sampler(seed))
 
 
 def _counterexample(made: AnyRule, instance: Instance, failure: str) -> str:
