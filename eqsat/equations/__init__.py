@@ -54,6 +54,7 @@ def equation(
     backward: Sequence[Condition | str] = (),
     quanta: int = 0,
     sample: Sample | None = None,
+    drawn: str | Sequence[str] = (),
     domain: str = "",
     legalizes: str = "",
     outside: str = "",
@@ -66,7 +67,8 @@ def equation(
 
     ``where``: conditions for both, ``forward`` and ``backward`` for one of them. ``functions``: what the text calls in lower
     case. ``shorthands``: what the text says in short. ``domain``: one whose operators make it pay. ``read_by``: what must read
-    the left side, which it calls ``root``: ``"Sqrt(root)"``. The other options are those of `eqsat.rewrite.Rule`; the reverse
+    the left side, which it calls ``root``: ``"Sqrt(root)"``. ``drawn``: what random instances are drawn of, where that does not
+    follow from the text (`eqsat.rule_check.drawn`). The other options are those of `eqsat.rewrite.Rule`; the reverse
     spells out the operator of the right side where a target has no kernel for it. Raises `RuleError` for what cannot be read:
     where in the text, and what to write.
     """
@@ -76,6 +78,7 @@ def equation(
         "source": source,
         "quanta": quanta,
         "sample": sample,
+        "drawn": _texts(drawn),
         "domain": domain,
         "outside": outside,
         "structure": structure,
@@ -117,12 +120,26 @@ def group_rule(
     return decorate
 
 
-def form(text: str, *where: Condition | str, shorthands: Shorthands | None = None) -> Rule:
+def form(
+    text: str, *where: Condition | str, shorthands: Shorthands | None = None, drawn: str | Sequence[str] = ()
+) -> Rule:
     """A term of which instances are drawn, as of the left side of an equation: what a group rule holds for. It is no rule."""
     there = Text("form", text, {}, shorthands)
     side = LeftSide(there, there.in_full(there.parsed(there.text), 0))
     asked = (*side.conditions, *conditions_of(there, side.bound, where))
-    return Rule("form", side.pattern, lambda m: None, conditions=asked, equation=text)
+    return Rule(
+        "form",
+        side.pattern,
+        lambda m: None,
+        conditions=asked,
+        equation=text,
+        attributes=side.attributes,
+        drawn=_texts(drawn),
+    )
+
+
+def _texts(drawn: str | Sequence[str]) -> tuple[str, ...]:
+    return (drawn,) if isinstance(drawn, str) else tuple(drawn)
 
 
 def named(*functions: Any) -> dict[str, Any]:
@@ -156,7 +173,7 @@ class Equations:
         self, *, find: Finder | None = None, sample: Sample | None = None, **options: Any
     ) -> Callable[[Callable[[Any], Any]], GroupRule]:
         """`group_rule` with the same in common, but for what each asks and how instances are drawn."""
-        common = {fact: value for fact, value in self._common.items() if fact not in ("sample", "quanta")}
+        common = {fact: value for fact, value in self._common.items() if fact not in ("sample", "drawn", "quanta")}
         return group_rule(find=find, sample=sample, **common | options)
 
 

@@ -50,12 +50,14 @@ class Rule(_Stated):
     """An equation between a pattern and what ``build`` makes of a match.
 
     ``quanta``: for class LSB, how many quanta an integer result may move. ``sample``, given a sampler, returns an array for each
-    variable and the attributes of each named node. ``attributes``: those of matched nodes that have names of their own.
+    variable and the attributes of each named node; ``drawn``: what is stated of instances that are drawn without one
+    (`eqsat.rule_check.drawn`). ``attributes``: those of matched nodes that have names of their own.
     """
 
     pattern: Apply
     build: RightSide
     quanta: int = field(default=0, kw_only=True)
+    drawn: tuple[str, ...] = field(default=(), kw_only=True)
     attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf], kw_only=True)
 
     def __post_init__(self) -> None:

@@ -21,14 +21,16 @@ from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable, present
 from eqsat.rule_check import movement_operands, quantised_operands  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers their plans
+from eqsat.rule_check.drawn import Typed
 from eqsat.rule_check.operand_shapes import Operand, Shape, plan_operands
 from eqsat.rule_check.operand_values import Values, are_integers
 from eqsat.rule_check.registration import Choices
-from eqsat.samples import Instance, Sampler
+from eqsat.samples import Applied, Fixed, Instance, Sampler, fixed
 
 _WORDS = {
     "approximate": ("none", "tanh"),
     "auto_pad": ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"),
+    "reduction": ("none", "add", "max"),
     "mode": ("constant", "edge", "reflect", "linear", "nearest", "DCR", "CRD"),
 }
 
@@ -90,6 +92,13 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
             yield instance
 
 
+def _variables(term: Term | None) -> Iterator[Variable]:
+    if isinstance(term, Variable):
+        yield term
+    for a in term.args if isinstance(term, Apply) else ():
+        yield from _variables(a)
+
+
 def _check_types(graph: Graph) -> None:
     """Raises `ValueError` where an operator is applied to element types that its schema does not take."""
     for node in graph.nodes:
@@ -108,6 +117,9 @@ class _Instantiation(Values):
             d.extents(d.choose(ranks or [2]), 0.15) if d.chance(0.8) or asked else (d.integer(2, 3),) * d.integer(1, 3)
         )
         self._extents = extents
+        for term in _variables(pattern) if self._stated else ():
+            if self._stated and term.name in self._stated.operands and term.name not in self._variables:
+                self._state(term, self._stated.operands[term.name])
         root = self._values(pattern, extents)
         inner = [value for values in self._nodes.values() for value in values if value not in root]
         return self._drawing.finish(*root, *d.subset(inner, 0.1))
@@ -133,13 +145,17 @@ class _Instantiation(Values):
                 attributes |= another_attribute(name, value, d)
         if term.op == "Split":
             attributes.setdefault("num_outputs", term.outputs)
+        stated = {} if self._stated is None else self._stated.attributes.get(term.name, {})
+        attributes |= stated
         terms = list(present(*(None if self._is_absent(a) else a for a in term.args)))
         operands = self._plan(term.op, wanted, attributes, terms)
+        attributes |= stated
         if term.op == "Split" and len(terms) > 1:
             attributes.pop("num_outputs", None)
         inputs: list[str | None] = []
         for a, operand in zip(terms, operands, strict=True):
             inputs.append(None if a is None else self._input(a, self._aligned(a, operand, inputs)))
+        attributes = {name: value for name, value in attributes.items() if value is not None}
         made = self._drawing.op(term.op, *inputs, outputs=term.outputs, **attributes)
         self._nodes[term] = (made,) if term.outputs == 1 else made
         return self._nodes[term]
@@ -220,8 +236,26 @@ class _Instantiation(Values):
             return self._values(term, operand.shape)[0]
         assert isinstance(term, Variable)
         if term.name not in self._variables:
-            drawn = self.draw(term.name, operand)
-            if self._large and operand.kind == "data":
-                drawn = self.enlarged(term, operand, drawn)
-            self._variables[term.name] = self._drawing.value(drawn, self._symbolic)
+            self._declare(term, operand)
         return self._variables[term.name]
+
+    def _declare(self, term: Variable, operand: Operand) -> None:
+        drawn = self.draw(term.name, operand)
+        if self._large and operand.kind == "data":
+            drawn = self.enlarged(term, operand, drawn)
+        self._variables[term.name] = self._drawing.value(drawn, self._symbolic)
+
+    def _state(self, term: Variable, stated: Any) -> None:
+        """A variable as the rule says: of a shape and an element type, a value, a number, or absent."""
+        if self._is_absent(term) or stated is None:
+            self._variables[term.name] = None
+        elif isinstance(stated, Typed):
+            theme, self._dtype = self._dtype, stated.dtype or self._dtype
+            self._declare(term, Operand(stated.shape, whole=True))
+            self._dtype = theme
+        else:
+            number = isinstance(stated, (int, float))
+            with np.errstate(all="ignore"):  # of a type that has no such number it is another one
+                array: Any = np.asarray(stated, float).astype(self._dtype.numpy) if number else stated
+            known = number or (term.name in self._constants and not isinstance(stated, (Applied, Fixed)))
+            self._variables[term.name] = self._drawing.value(fixed(array) if known else array, self._symbolic)

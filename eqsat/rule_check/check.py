@@ -10,6 +10,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.text import node_to_text
 from eqsat.rewrite import AnyRule, Rule
 from eqsat.rule_check.automatic import automatic_instances
+from eqsat.rule_check.drawn import check_texts
 from eqsat.rule_check.registration import Choices
 from eqsat.rule_check.trials import Trial
 from eqsat.samples import Instance, Sampler, draw_instance
@@ -35,6 +36,7 @@ def check_rule(made: AnyRule, choices: Choices | None = None, *, must_fire: bool
 
     Raises `RuleError` with the counterexample, or, if it ``must_fire``, when the rule fires on no instance.
     """
+    check_texts(made.drawn if isinstance(made, Rule) else ())
     start = time.process_time()
     trial = Trial()
     rejected = 0
@@ -64,13 +66,16 @@ def _instances(made: AnyRule, choices: Choices) -> Iterator[Instance | None]:
         drawn = automatic_instances(made, choices)
         yield from (next(drawn) for _ in range(_DRAWS))
     else:
-        import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules, whose samples are the instances
+        import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules, whose instances these are
 
-        others = [r for r in rewrite.registered_rules() if r.sample is not None]
+        others = [r for r in rewrite.registered_rules() if r.sample is not None or (isinstance(r, Rule) and r.drawn)]
         others.sort(key=lambda r: isinstance(r, Rule))
         for seed in range(_GROUP_SAMPLES):
             for other in others:
-                yield draw_instance(other, Sampler(seed))
+                if isinstance(other, Rule) and other.sample is None:
+                    yield next(automatic_instances(other, {}, seed))
+                else:
+                    yield draw_instance(other, Sampler(seed))
 
 
 def _counterexample(made: AnyRule, instance: Instance, failure: str) -> str:

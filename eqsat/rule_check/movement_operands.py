@@ -72,8 +72,9 @@ def _resize(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Kn
     transformation = d.choose(("asymmetric", "half_pixel", "asymmetric", "half_pixel", "tf_crop_and_resize"))
     if attributes.setdefault("coordinate_transformation_mode", transformation) == "tf_crop_and_resize":
         attributes["extrapolation_value"] = 7.25
-    scales = (1, 1, d.choose((1, 2)), 2)
-    given = [_chosen((0, 0, 0, 0, 1, 1, 2, 2), "float32"), _chosen(scales, "float32")]
+    whole = (1,) * (len(shape) - 2)
+    scales = (*whole, d.choose((1, 2)), 2)
+    given = [_chosen((*(0,) * len(shape), *whole, 2, 2), "float32"), _chosen(scales, "float32")]
     return [Operand(shape), *given, _chosen([n * f for n, f in zip(shape, scales, strict=True)])][:count]
 
 

@@ -85,7 +85,7 @@ def _fused_matmul(d: Sampler, wanted: Shape, count: int, attributes: Stated, kno
 @plan("Transpose")
 def _transpose(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     if known[0] is not None:
-        attributes["perm"] = d.permutation(len(known[0]))
+        attributes.setdefault("perm", d.permutation(len(known[0])))
         return [Operand(known[0])]
     perm = attributes.setdefault("perm", d.permutation(len(wanted)))
     if len(perm) != len(wanted):

@@ -11,6 +11,7 @@ from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Hint, Rule, Term, Variable
 from eqsat.rule_check import movement_operands, quantised_operands  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers their plans
+from eqsat.rule_check.drawn import Drawn
 from eqsat.rule_check.operand_shapes import Operand, Shape
 from eqsat.rule_check.registration import Choices
 from eqsat.samples import Applied, Drawing, Fixed, Sampler, Value, fixed
@@ -95,6 +96,7 @@ class Values:
         self._variables: dict[str, str | None] = {}
         self._nodes: dict[Apply, tuple[str, ...]] = {}
         self._extents: Shape = ()
+        self._stated = Drawn(rule.drawn, sampler, rule.attributes) if rule.drawn else None
         self._infinite = rule.exactness is Exactness.EXACT
         weighs = not self._infinite and not quantises and any(map(_weighs, _operators(rule.pattern)))
         self._normalises = any(traits_of(op).rows for op in _operators(rule.pattern))
@@ -103,6 +105,8 @@ class Values:
         names = sorted(v for v in constants if v in _required(rule.pattern))
         self._huge = set(sampler.rng.permutation(names)[: sampler.choose((1, 2, 2))].tolist())
         self._symbolic = frozenset(sampler.subset(range(1, 8), 0.4) if sampler.chance(0.2) else ())
+        if self._stated is not None and self._stated.symbols is not None:
+            self._symbolic = frozenset(self._stated.symbols)
 
     def draw(self, name: str, operand: Operand) -> Value:
         d = self._d
@@ -119,7 +123,8 @@ class Values:
                 )
             finally:
                 self._dtype = theme
-        if any(hint.whole for hint in asked) and operand.kind == "data":
+        is_stated = self._stated is not None and name in self._stated.operands
+        if any(hint.whole for hint in asked) and operand.kind == "data" and not is_stated:
             operand = replace(operand, shape=self._extents)
         array = self._array(name, operand)
         for hint in asked:

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.ir.build import GraphBuilder
@@ -199,6 +200,10 @@ class Sampler:
         with np.errstate(over="ignore"):  # the largest float32 is an infinity in float16
             return array.reshape(tuple(shape)).astype(DType.of(dtype).numpy)
 
+    def tame(self, *shape: int) -> np.ndarray:
+        """Floats around 1: scores that a softmax does not decide at once."""
+        return self.rng.normal(size=shape).astype(np.float32)
+
     def positive(self, shape: Sequence[int], dtype: DType | str = "float32") -> np.ndarray:
         """Positive floats from 1/8 to 8."""
         return (2.0 ** self.rng.uniform(-3, 3, tuple(shape))).astype(DType.of(dtype).numpy)
@@ -223,7 +228,7 @@ class Sampler:
         found = DType.of(dtype)
         if found is DType.BOOL:
             return self.booleans(shape)
-        info = np.iinfo(found.numpy)
+        info = ml_dtypes.iinfo(found.numpy)
         first = max(int(info.min), -(2**40)) if low is None else low
         last = min(int(info.max), 2**40) if high is None else high
         array = self.rng.integers(first, last, tuple(shape), dtype=np.int64, endpoint=True)

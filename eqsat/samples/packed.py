@@ -1,11 +1,11 @@
-"""Random products by weights packed in bytes: one with a constant behind it, and several of one value."""
+"""Random products of one value by weights packed in bytes."""
 
 from typing import Any
 
 import numpy as np
 
 from eqsat.errors import EqsatError
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler
 
 _BLOCK = 16
 
@@ -45,42 +45,6 @@ class Packed:
     def _exact(self, *shape: int) -> np.ndarray:
         """Quarters: sums of their products are exact in any order, however long the rows."""
         return self._d.rng.integers(-9, 10, shape).astype(np.float32) / np.float32(4)
-
-
-def _product_and_shape(d: Sampler) -> tuple[Packed, dict[str, Any], tuple[int, ...]]:
-    """What ``L(x, w, *o2, *o3, *o4, *b, **l)`` reads, and mostly the shape of a number for each column."""
-    packed, (rows, columns) = Packed(d), d.extents(2)
-    found: dict[str, Any] = dict(zip(("w", "o2", "o3", "o4", "b"), packed.operands(columns), strict=True))
-    shape = d.choose(((columns,), (columns,), (1, columns), (), (rows, 1), (2, rows, columns)))
-    return packed, found | {"x": packed.rows(rows), "l": packed.attributes(columns)}, shape
-
-
-def _as_constants(drawn: dict[str, Any]) -> dict[str, Any]:
-    """What is not absent, the operands beside ``x`` as constants."""
-    return {k: v if k in "xlcs" else fixed(v) for k, v in drawn.items() if v is not None}
-
-
-def packed_product_plus(d: Sampler) -> dict[str, Any]:
-    """What ``L(x, w, *o2, *o3, *o4, *b, **l) + c`` reads. At times the two biases overflow together, not so the result."""
-    packed, found, shape = _product_and_shape(d)
-    c = d.floats(shape)
-    if d.chance(0.1):
-        least = np.float32(1 << (packed.bits - 1))  # the weight is its negative all over
-        found |= {"w": np.zeros_like(found["w"]), "o3": None, "b": np.full(found["w"].shape[:1], 2.5e38, np.float32)}
-        found |= {"o2": np.full_like(found["o2"], 1 / least)}
-        found["x"] = np.where(np.arange(packed.inner) == 0, np.float32(2.5e38), np.zeros_like(found["x"]))
-        c = np.full_like(c, 2.5e38)
-    return _as_constants(found | {"c": d.either(c, 0.9)})
-
-
-def packed_product_times(d: Sampler) -> dict[str, Any]:
-    """What ``L(x, w, *o2, *o3, *o4, *b, **l) * s`` reads. At times the scales overflow with ``s``, though the result does not."""
-    _, found, shape = _product_and_shape(d)
-    s = np.float32(2.0) ** d.rng.integers(-3, 4, shape).astype(np.float32)
-    if d.chance(0.1):
-        found |= {"o2": np.full_like(found["o2"], 2.0**100), "x": found["x"] * np.float32(2.0**-120), "b": None}
-        s = np.full_like(s, 2.0**30)
-    return _as_constants(found | {"s": d.either(s, 0.9)})
 
 
 def packed_products_of_one_value(d: Sampler, op: str) -> Instance:

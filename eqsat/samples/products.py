@@ -53,7 +53,13 @@ def plan_product(
     rank = len(data) if data else max(len(wanted), 2) if stacks else d.choose((3, 4)) if product.slides else 2
     wanted = wanted if len(wanted) == rank else d.extents(rank)
     weights, terms = known[product.weights], 0
-    inner = data[axes.data] if data else weights[axes.inner] if weights else axes.groups * d.integer(2, 5)
+    inner = (
+        data[axes.data]
+        if data
+        else weights[max(axes.inner, -len(weights))]
+        if weights
+        else axes.groups * d.integer(2, 5)
+    )
     outer = weights[axes.outer] if weights else wanted[axes.result] * axes.groups
     kernel = tuple(d.integer(1, 3) for _ in range(rank - 2)) if product.slides else ()
     if data is None:

@@ -9,7 +9,6 @@ identity.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -153,20 +152,15 @@ def undo(c: Ref, d: Ref) -> bool:
     return bool((np.abs(products - 1) <= 2 * float(ml_dtypes.finfo(c.dtype.numpy).eps)).all())
 
 
-def _there_and_back(d: Sampler, *, summand: bool = False) -> dict[str, Any]:
-    shape, dtype = d.shape(1, 3), d.choose(("float32", "float32", "float16"))
-    with np.errstate(all="ignore"):
-        c = d.scale(d.broadcast_with(shape), dtype) * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
-        alike = d.chance(0.2)  # what it is undone by may be smaller
-        c = np.full((2, *shape) if d.chance() else shape, c.flat[0]) if alike else c
-        back = 1 / c * np.asarray(1 if d.chance(0.8) else d.choose((1.01, 2.0)), dtype)
-        b = d.floats(() if alike else d.broadcast_of(c.shape), dtype) * c * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
-        if alike:
-            back, b = back.flat[0], b.flat[0]
-    x = d.floats(shape, dtype)
-    found = {"x": fixed(x) if d.chance(0.2) and not summand else x, "c": fixed(c), "d": fixed(back)}
-    return found | ({"b": fixed(b)} if summand else {})
-
+BACK = (
+    "N = 2.0 | 0.3 | -5.0; x: [A, K]; c = N; d = 1 / N; b: [K] | []",
+    "c = fixed([[N, -N]] * K, 'float32'); x: float32[K, 2]; d = fixed([1 / N, -1 / N], 'float32')",
+    "c = fixed([N] * K, 'float32'); x: float32[A, K] | float32[1]; d = fixed(1 / N, 'float32')",
+    "c = 1e-38; d = 1e38; b = 1.5",
+    "d = 1.01 / N",
+    "b = 3e7 * N",
+)
+"""Factors that undo one another, nearly, or no longer do so; a summand between them that rounds what it is added to."""
 
 # Of constants, too: a value that is a multiple of its own multiple hands weights the one factor and then the other, for ever.
 equation(
@@ -177,7 +171,7 @@ equation(
     same_type("x"),
     ordinary(are_ordinary_factors, "c", "d"),
     "they undo one another: undo(c, d)",
-    sample=_there_and_back,
+    drawn=BACK,
 )
 
 # Of what lies between the two nothing but the summand is left. Merging any two factors around a summand would make a new value of
@@ -192,7 +186,7 @@ equation(
     ordinary(are_ordinary_factors, "c", "d"),
     "b of ordinary size beside c: is_ordinary_shift(b, c)",
     "they undo one another: undo(c, d)",
-    sample=partial(_there_and_back, summand=True),
+    drawn=BACK,
 )
 
 # --- a number in a product of variables

@@ -4,9 +4,6 @@ A root is asked for a base that is not negative: the power of minus infinity by 
 """
 
 from functools import reduce
-from typing import Any
-
-import numpy as np
 
 from eqsat.conditions import between, constant, floating, kernels, number, same_type, worthwhile
 from eqsat.equations import Equations
@@ -14,7 +11,6 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.terms import mul
-from eqsat.samples import Applied, Sampler, fixed
 
 equation = Equations(
     __name__,
@@ -53,15 +49,6 @@ def power(base: Term, exponent: float) -> Term:
 equation("square_instead_of_raising", "x ** 2 == x * x", same_type("x"))
 
 
-def _base(d: Sampler) -> dict[str, Any]:
-    """A base whose bounds are known, infinities among its elements; at times extents, or another exponent."""
-    x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape(), infinite=d.chance()))
-    if d.chance(0.1):
-        x = Applied("Shape", x.array)
-    shape = (2,) + (1,) * x.array.ndim if d.chance(0.1) else ()
-    return {"x": x, "c": fixed(np.full(shape, 0.5 if d.chance(0.85) else 1.5, np.float32))}
-
-
 equation(
     "take_root_instead_of_raising",
     "x ** c == Sqrt(x)",
@@ -69,20 +56,8 @@ equation(
     same_type("x"),
     floating("x"),
     between("x", low=0),
-    sample=_base,
+    drawn=("", 'x = Applied("Neg", d.floats([A, K], infinite=True))', 'x = Applied("Shape", d.floats([A, K]))'),
 )
-
-
-def _exponents(d: Sampler) -> dict[str, Any]:
-    """Exponents of any base if they are whole, else mostly of one whose bounds are known, infinities among its elements."""
-    exponent = d.choose((-1.0, 3.0, 4.0, -0.5, 0.75, 1.5, -0.25, 2.5, 0.3, 5.0))
-    whole = exponent.is_integer()
-    drawn = d.floats(d.shape(), infinite=not whole)
-    x = drawn if whole and d.chance(0.9) else Applied(d.choose(("Abs", "Relu", "Exp", "Neg", "Neg")), drawn)
-    c = np.full((2,) + (1,) * drawn.ndim if d.chance(0.1) else d.choose(((), drawn.shape)), exponent, np.float32)
-    if c.ndim and d.chance():
-        c[..., -1:] = 1.5
-    return {"x": x, "c": fixed(c)}
 
 
 equation(
@@ -95,5 +70,11 @@ equation(
     "which few products make: is_product(c.low)",
     worthwhile("that is not 1, 2 or 1/2: c.low not in (1, 2, 0.5)"),
     "whole, or of what is not negative, nor 0 where that divides: c.low.is_integer() or has_roots(x, c.low)",
-    sample=_exponents,
+    drawn=(
+        'x = Applied("Abs" | "Exp" | "Neg", d.floats([A, K])); c = 3.0 | -1.0 | -0.5 | 0.75 | 1.5 | -0.25 | 0.3 | 5.0',
+        'x = Applied("Neg", d.floats([A, K])); c = 1.5 | -0.5',
+        "c = 0.3 | 5.0",
+        "c = fixed([[[3.0]]], 'float32')",
+        "x: float32[A, K]; c = d.rng.choice([3.0, 4.0], [K]).astype('float32')",
+    ),
 )

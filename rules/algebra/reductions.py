@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import ml_dtypes
 
@@ -17,7 +16,6 @@ from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, int64s
 from eqsat.rules.views.extents import repeated
 from eqsat.rules.views.parts import concats
-from eqsat.samples import Sampler, fixed
 
 
 def kept_shape(node: Ref, axes: Ref | None, x: Ref) -> tuple[Dim, ...]:
@@ -48,21 +46,6 @@ def is_reciprocal(c: Ref, number: float) -> bool:
     return all(abs(bound * number - 1) <= tolerance for bound in c.interval)
 
 
-def _kept(d: Sampler) -> dict[str, Any]:
-    """A reduction that drops its axes, and the shape of a view that has them again, or others."""
-    x = d.floats(d.shape(1, 4, ones=d.choose((0.05, 0.6))))
-    chosen = _axes(d, x.ndim)
-    shape = [1 if i in chosen or i - x.ndim in chosen else n for i, n in enumerate(x.shape)]
-    if d.chance(0.2):
-        d.rng.shuffle(shape)
-    return {"x": x, "a": fixed(chosen, "int64"), "s": fixed(shape, "int64"), "r": {"keepdims": 0}}
-
-
-def _axes(d: Sampler, rank: int) -> list[int]:
-    chosen = [i - rank if d.chance() else i for i in range(rank) if d.chance(0.4)]
-    return chosen or [d.integer(-rank, rank - 1)]
-
-
 equation = Equations(__name__, functions=named(axes_of, int64s, repeated))
 reductions = [(op.lower(), op, "") for op in operators_with(having("reduces"))]
 for name, op, _ in reductions:  # what reduces the same axes twice is one operator, however an exporter counts them
@@ -80,19 +63,17 @@ for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
         worthwhile("the reduced axes are dropped: not r.attr('keepdims', 1)"),
         "the shape has 1 for the reduced axes: root.shape == kept_shape(r, a, x)",
         source="ONNX reductions",
-        sample=_kept,
+        drawn=(
+            "x: [A, B, C]; a = [1] | [-2]; s = [A, 1, C] | [A, C, 1] | [1, A, C]; r.keepdims = 0",
+            "a = [0, -1]; s = [1, B, 1] | [B, 1, 1]",
+            "x: [1, B, 1]; a = [0]; s = [B, 1] | [1, B, 1]",
+        ),
     )
 
 
 def picks(op: Operator) -> bool:
     """Whether a reduction is one of the elements: the largest, the least."""
     return op.traits.reduces and bool(op.traits.sources)
-
-
-def _expanded(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(1, 4, ones=0.5))
-    shape = [2] * d.chance(0.3) + [d.integer(0, 3) if n == 1 else n for n in x.shape]
-    return {"x": x, "s": fixed(shape, "int64"), "a": fixed(_axes(d, len(shape)), "int64"), "r": {"keepdims": 1}}
 
 
 @for_each_operator(picks)
@@ -105,7 +86,7 @@ def _of_repeated(op: str) -> None:
         "elements are repeated: x.rank == n.rank",
         "along the reduced axes once or more: keeps_some(x, n, axes_of(r, a, n))",
         source="the largest of equal elements is each of them",
-        sample=_expanded,
+        drawn="x: [A, 1, C]; s = [A, 3, C] | [A, 0, C] | [2, A, 3, C]; a = [1] | [1, -1]; r.keepdims = 1 | 0",
     )
 
 

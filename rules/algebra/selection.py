@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +16,6 @@ from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import expanded
 from eqsat.rules.views.transposes import inverse
-from eqsat.samples import Sampler, fixed
 
 SPEC = "ONNX operator specification"
 equation = Equations(__name__, source=SPEC)
@@ -35,22 +32,6 @@ def may_be_finite(value: Ref) -> bool:
     return not value.is_constant or all(map(math.isfinite, value.interval))
 
 
-def _spelled_choice(d: Sampler, *, floats: bool) -> dict[str, Any]:
-    shape = d.shape()
-    floats = floats or d.chance(0.2)
-    dtype = d.choose(("float32", "float32", "float16") if floats else ("int64", "int32", "int8"))
-
-    def branch() -> Any:
-        form = d.broadcast_of(shape) if d.chance(0.8) else d.broadcast_with(shape)
-        if not floats:
-            return d.either(d.integers(form, dtype))
-        return fixed(d.floats(form, dtype, infinite=True)) if d.chance(0.1) else d.either(d.floats(form, dtype))
-
-    chosen = d.booleans(shape) if d.chance(0.8) else d.integers(shape, "int8", 0, 2).astype(np.bool_)
-    to = int(DType.of(dtype))
-    return {"c": chosen, "x": branch(), "y": branch(), "n": {"to": to}, "k": {"to": to}}
-
-
 _FINITE = "finite if constant: may_be_finite(x) and may_be_finite(y)"
 for name, exactness, *where in (
     ("floats", Exactness.ROUNDING, worthwhile("floats: x.dtype in FLOATS"), _FINITE),
@@ -62,7 +43,11 @@ for name, exactness, *where in (
         *where,
         exactness=exactness,
         functions={"FLOATS": FLOATS},
-        sample=partial(_spelled_choice, floats=name == "floats"),
+        drawn=(
+            """I = 0 | 1 | 2 | 3; T = (float32, float16, int64, int8)[I]; c: bool[A, K] | bool[K]; x: T[A, K] | T[K]
+               y: T[A, K] | T[2, A, K]; n.to = (1, 10, 7, 3)[I]; k.to = (1, 10, 7, 3)[I]""",
+            "x = fixed(d.floats([A, K], infinite=True)); y: float32[A, K]; n.to = 1; k.to = 1",
+        ),
         source="one factor is 1 and the other is 0",
     )
 
@@ -76,17 +61,6 @@ equation(
 )
 
 
-def _guarded(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    scale = np.float32(d.choose((0.1, 0.5, -0.5, 3e36, np.inf, np.nan)))
-    whole = d.broadcast_with(shape) if d.chance(0.2) else shape
-    zero = {"z": fixed(d.choose((3, -3)), "int8")} if d.chance(0.8) else {}
-    found = {"q": d.integers(shape, "int8", -4, 4), "s": fixed(scale), **zero}
-    if d.chance(0.15):
-        found = {"q": d.floats(shape, "float8_e4m3fn", infinite=True), "s": fixed(np.float32(0.5))}
-    return found | {"x": d.floats(d.broadcast_of(whole)), "y": d.floats(whole)}
-
-
 equation(
     "choose_second_where_nothing_is_nan",  # quantised probabilities need no guard against NaN
     "Where(IsNaN(DequantizeLinear(q, s, *z, **n)), x, y) == y",
@@ -95,7 +69,11 @@ equation(
     same_type("y"),
     "integers, as floats of 8 bits may be NaN: q.dtype.is_integer",
     source="integers times a finite number",
-    sample=_guarded,
+    drawn=(
+        "",
+        's = fixed(inf | inf - inf | 3e36, "float32"); q = d.integers([A, K], "int8", -4, 4); z: None',
+        'q = d.floats([A, K], "float8_e4m3fn", infinite=True); s = fixed(0.5, "float32"); z: None',
+    ),
 )
 
 
@@ -124,34 +102,18 @@ def all_in_order(indices: np.ndarray, extents: tuple[int, ...]) -> bool:
     return np.array_equal(places, np.arange(places.size))
 
 
-def _lookup(d: Sampler) -> dict[str, Any]:
-    shape = d.extents(d.integer(1, 3))
-    places = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
-    if d.chance(0.2):
-        places = places[::-1]
-    lead = (1, *places.shape[:1]) if d.chance() else shape
-    indices = places.reshape(*lead, len(shape))
-    if d.chance(0.2) and len(shape) > 1:
-        return {"x": d.floats(shape), "c": fixed(indices[..., :1]), "n": {}}
-    return {"x": d.floats(shape), "c": fixed(indices), "n": {"batch_dims": 0} if d.chance() else {}}
-
-
 equation(
     "gather_all_as_reshape",
     "GatherND(x, c, **n) == Reshape(x, int64s(c.value.shape[:-1]))",
     constant("c"),
     "all places in order: all_in_order(c.value, x.static_shape)",
     functions=named(int64s),
-    sample=_lookup,
+    drawn=(
+        "x: [A, B]; c = fixed([[[a, b] for b in range(B)] for a in range(A)], 'int64'); n.batch_dims = None | 0",
+        "x: [A]; c = fixed([[[a] for a in range(A)]] | [[a] for a in range(A)][::-1], 'int64')",
+        "c = fixed([[[a] for b in range(B)] for a in range(A)], 'int64')",
+    ),
 )
-
-
-def _one_axis(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(1, 4))
-    batches = int(d.chance(0.2) and x.ndim > 1)
-    shape = (*x.shape[:batches], *d.shape(0, 2), 2 if d.chance(0.15) and x.ndim > 1 + batches else 1)
-    places = d.integers(shape, "int64", -min(x.shape), min(x.shape) - 1)
-    return {"x": x, "i": d.either(places), "n": {"batch_dims": batches} if batches or d.chance() else {}}
 
 
 equation(
@@ -160,18 +122,8 @@ equation(
     "places along one axis: i.shape[-1] == 1",
     "no batches: n.attr('batch_dims', 0) == 0",
     functions=named(int64s),
-    sample=_one_axis,
+    drawn=("", "x: [A, B]; i = d.integers([A, 1], 'int64', -B, B - 1); n.batch_dims = 1"),
 )
-
-
-def _turned(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(2, 4))
-    p = d.permutation(x.ndim)
-    a = d.integer(-x.ndim, x.ndim - 1)
-    n = x.shape[p[a]]
-    i = d.integers(d.choose(((3,), (2,), (1,), (), (2, 2))), "int64", -n, n - 1)
-    q = d.permutation(x.ndim + i.ndim - 1) if d.chance(0.15) or i.ndim != 1 else np.argsort(p).tolist()
-    return {"x": x, "i": d.either(i), "s": {"perm": p}, "g": {"axis": a}, "t": {"perm": q}}
 
 
 equation(
@@ -179,7 +131,6 @@ equation(
     "Transpose(Gather(Transpose(x, perm=p, **s), i, axis=a, **g), perm=q, **t) == Gather(x, i, axis=p[a])",
     "the axes are back where they were: q == inverse(p)",
     functions=named(inverse),
-    sample=_turned,
 )
 
 

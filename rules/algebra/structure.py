@@ -1,19 +1,17 @@
 """Structure: operators and inputs that do nothing, and dropout at inference."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from eqsat.conditions import condition, every_element, same_type, worthwhile
-from eqsat.equations import Equations, group_rule
+from eqsat.equations import Equations, form, group_rule
 from eqsat.ir.constants import Constant
 from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Merge, Ref, Term, literal, present
 from eqsat.rules.terms import outputs_of
-from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SPEC = "ONNX operator specification"
 equation = Equations(__name__, source=SPEC)
@@ -55,18 +53,9 @@ def _inference(m: Match) -> bool:
     return m.r is not None and m.r.is_constant and not m.r.value.any()
 
 
-def _dropout(d: Sampler) -> dict[str, Any]:
-    found: dict[str, Any] = {"x": d.array(d.shape(), "float32"), "n": {"seed": 1} if d.chance() else {}}
-    if d.chance(0.7):
-        found["r"] = d.either(np.array(d.choose((0.0, 0.5)), np.float32), 0.7)
-        if d.chance(0.7):
-            found["t"] = d.either(d.booleans(()), 0.7)
-    return found
-
-
 dropout = Equations(
     __name__,
-    sample=_dropout,
+    drawn=("", "t = fixed(1, 'bool') | d.booleans([]); r = fixed(0.5, 'float32') | 0.5"),
     source="ONNX Dropout-22: without training_mode, or with ratio 0, the output is the input and the mask is true",
     functions={"true": Constant.of([True])},
 )
@@ -93,41 +82,24 @@ equation("expand_number_instead_of_filling", "ConstantOfShape(s, **n) == Expand(
 # --- inputs that may as well be absent
 
 
-def _with_zeros(d: Sampler) -> Instance:
-    """An operator with zeros, or hardly, for an input that it need not have."""
-    drawing = Drawing()
-    time, batch, inner, hidden = d.extents(4)
-
-    def value(*shape: int) -> str:
-        return drawing.value(d.floats(shape))
-
-    def zeros(*shape: int) -> str:
-        array = np.zeros(shape, np.float32)
-        array.flat[0] = d.choose((0.0, 0.0, 0.0, -0.0, 0.5))
-        return drawing.value(fixed(array)) if d.chance(0.9) else drawing.value(array)
-
-    op = d.choose(operators_with(having("zero_if_absent")))
-    if op == "Gemm":
-        return drawing.finish(drawing.op(op, value(time, inner), value(inner, hidden), zeros(hidden)))
-    if op in ("Conv", "ConvTranspose"):
-        weights = value(*((hidden, 3) if op == "Conv" else (3, hidden)), 2)
-        return drawing.finish(drawing.op(op, value(2, 3, 5), weights, zeros(hidden)))
-    if op == "LayerNormalization":
-        return drawing.finish(drawing.op(op, value(batch, inner), value(inner), zeros(inner)))
-    gates = 4 if op == "LSTM" else 3 if op == "GRU" else 1
-    weights = value(1, gates * hidden, inner), value(1, gates * hidden, hidden)
-    bias = None if d.chance(0.3) else (zeros if d.chance() else value)(1, 2 * gates * hidden)
-    states = [zeros(1, batch, hidden) for _ in range(2 if op == "LSTM" else 1)]
-    op = "RNN" if gates == 1 else op
-    found = drawing.op(op, value(time, batch, inner), *weights, bias, None, *states, outputs=2, hidden_size=hidden)
-    return drawing.finish(*found)
-
-
 ZEROS = (every_element("zeros", 0),)
+_ZEROS = "z = fixed(d.floats([{0}]) * 0) | d.floats([{0}]) * 0 | fixed(d.floats([{0}]))"
+_RECURRENT = f"""x: float32[T, B, K]; h = H; c: float32[1, B, H]; b = d.floats([1, 2 * G * H]) * (0 | 1)
+                 {_ZEROS.format("1, B, H")}; w: float32[1, G * H, K]; r: float32[1, G * H, H]"""
 
 
 @group_rule(
-    where=ZEROS, source="ONNX LSTM-22 and others: an input that is not given is assumed to be 0", sample=_with_zeros
+    where=ZEROS,
+    source="ONNX LSTM-22 and others: an input that is not given is assumed to be 0",
+    forms=[
+        form("Gemm(x, w, z)", drawn=f"x: float32[T, K]; w: float32[K, H]; {_ZEROS.format('H')}"),
+        form("Conv(x, w, z)", drawn=f"x: float32[2, 3, 5]; w: float32[H, 3, 2]; {_ZEROS.format('H')}"),
+        form("ConvTranspose(x, w, z)", drawn=f"x: float32[2, 3, 5]; w: float32[3, H, 2]; {_ZEROS.format('H')}"),
+        form("LayerNormalization(x, g, z)", drawn=f"x: float32[T, H]; g: float32[H]; {_ZEROS.format('H')}"),
+        form("LSTM(x, w, r, *b, None, z, c, outputs=2, hidden_size=h)[1]", drawn=f"G = 4; {_RECURRENT}"),
+        form("GRU(x, w, r, *b, None, z, outputs=2, hidden_size=h)[0]", drawn=f"G = 3; {_RECURRENT}"),
+        form("RNN(x, w, r, *b, None, z, hidden_size=h)", drawn=f"G = 1; {_RECURRENT}"),
+    ],
 )
 def leave_out_zeros(view: GroupView) -> Iterator[Merge]:
     """``f(x, zeros) == f(x)`` where ``f`` takes an absent input to be zeros: initial states, biases."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from eqsat.conditions import worthwhile
 from eqsat.equations import Equations, named
@@ -13,7 +12,7 @@ from eqsat.ir.types import Shape
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, present
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import viewed
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler
 
 SWAP = (0, 2, 1, 3)
 
@@ -166,20 +165,6 @@ def share_repeated_heads(m: Match) -> Term:
 # --- heads as rows -------------------------------------------------------------------------------------------------------
 
 
-def _draw_rows(d: Sampler) -> dict[str, Any]:
-    """Heads of one query as rows of the heads they share keys with, with a mask for all of them, for each, or for none."""
-    batch, groups, rows, keys, size, width = d.extents(6)
-    whole = d.choose(((batch, 1, groups * rows * size), (batch, groups * rows, 1, size), (batch, groups, rows, size)))
-    several = d.choose((1, batch))
-    shape = d.choose(((several, 1, rows, keys),) * 3 + ((several, 1, 1, keys), (several, groups, rows, keys)))
-    apart = (shape[0], d.choose((1, 1, 1, shape[1])), d.choose((1, 1, shape[2])), keys)
-    stored = {"e": keys - 1, "f": 1} if keys > 1 else {"e": 1, "f": 0}
-    found: dict[str, Any] = {"x": d.floats(whole), "u": fixed([batch, groups, rows, size], "int64"), "k": {"axis": 2}}
-    found |= {name: d.floats((batch, groups, length, size)) for name, length in stored.items()}
-    found |= {"v": d.floats((batch, groups, keys, width)), "mask": d.floats(apart), "s": fixed(shape, "int64")}
-    return found | {"a": {"scale": 0.25, **d.choose(({}, {}, {}, {"softcap": 2.0}, {"is_causal": 1}))}}
-
-
 def one_query(q: Ref) -> tuple[int, ...]:
     """The shape of ``q`` with all its rows as heads of one query."""
     batch, groups, rows, size = q.static_shape
@@ -200,5 +185,10 @@ for name, mask in (("", "*mask"), ("_beside_repeated_mask", "Expand(mask, s)")):
         ),
         functions=named(viewed),
         source="ONNX Attention: grouped queries",
-        sample=_draw_rows,
+        drawn=(
+            """x: [B, 1, G * R * D] | [B, G * R, 1, D] | [B, G, R, D]; u = [B, G, R, D]; e: [B, G, L, D]; f: [B, G, 1, D]; i = 2
+               v: [B, G, L + 1, W]; mask: [B, 1, 1, L + 1] | [1, 1, 1, L + 1]; s = [B, 1, R, L + 1]; a.scale = 0.25
+               a.softcap = None | 2.0; a.is_causal = None | 1""",
+            "mask: [1, G, 1, L + 1] | [1, 1, R, L + 1] | [R, L + 1] | [1, 1, 1, L + 1]; s = [1, G, R, L + 1]",
+        ),
     )

@@ -13,13 +13,13 @@ import numpy as np
 from eqsat.conditions import kernels, single_or_half
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.types import HALVES, DType, Shape
+from eqsat.ir.types import HALVES, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply
-from eqsat.rules.attention.layout import SWAP, heads_apart, side_by_side
+from eqsat.rules.attention.layout import heads_apart, side_by_side
 from eqsat.rules.attention.rotary_reading import Halves, turned_values
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import repeated, viewed
-from eqsat.samples import SYMBOLIC, Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 equation = Equations(
     __name__,
@@ -199,23 +199,22 @@ def recognise_rotary_embedding(m: Match) -> Term:
     return embedded(m.x, m.x, (m.c, m.s), halves, **{"interleaved": 1} if m.neighbours else {})
 
 
-def _draw_apart(d: Sampler) -> dict[str, Any]:
-    """Halves that are turned by themselves, heads before or behind the sequence, now and then by slightly wrong factors."""
-    lead, half, shapes = _extents(d)
-    shapes = shapes if d.chance(0.9) else [(*shapes[0][:-1], 1), shapes[1]]
-    precision = d.choose(("float32", "float32", "float16", "bfloat16"))
-    arrays = zip("xycs", ((*lead, half), (*lead, half), *shapes), strict=True)
-    found: dict[str, Any] = {name: d.floats(shape, precision) for name, shape in arrays}
-    return found | {"n": {"axis": d.choose((*(-1, len(lead)) * 5, 1))}}
-
-
+TURNED = (
+    """x: [B, H, L, D]; y: [B, H, L, D]; c: [B, 1, L, D] | [1, 1, L, D] | [L, D]; s: [B, 1, L, D] | [1, 1, L, D] | [L, D]
+       n.axis = -1 | 3 | 1""",
+    "x: float32[B, H, L, D]; y: float32[B, H, L, D]; c: float32[B, H, 1, D]; s: float32[B, H, 1, D]; SYMBOLS = [L] | [H]",
+    "c: [1, 1, L, D]; s: [1, H, 1, D]",
+    "c: [1, 1, L, 1]",
+    "x: [H, L, D]; y: [H, L, D]; c: [L, D]; s: [L, D]; n.axis = -1",
+    "x: [1, H, L, D]; y: [1, H, L, D]",
+)
 equation(  # where the halves are those of a value, putting them together cancels
     "recognise_rotary_embedding_of_halves",
     "Concat(x * c - y * s, y * c + x * s, **n) == embedded(Concat(x, y, axis=-1), root, (c, s), (c, s))",
     *_OF_PLACES,
     "the factors have no more rows than there are places: root.shape == (*x.shape[:-1], 2 * x.shape[-1])",
     "an angle for each pair of features: x.shape == y.shape and c.shape[-1] == s.shape[-1] == x.shape[-1]",
-    sample=_draw_apart,
+    drawn=TURNED,
 )
 
 
@@ -223,19 +222,6 @@ def woven(x: Term, y: Term, half: Ref, whole: Shape) -> Term:
     """Two values like ``half``, each element of the second behind that of the first."""
     pairs = [viewed(z, half.shape, (*half.shape, 1), half) for z in (x, y)]
     return viewed(apply("Concat", *pairs, axis=-1), (*half.shape, 2), whole, half)
-
-
-def _draw_woven(d: Sampler) -> dict[str, Any]:
-    """Pairs of neighbours that are turned by themselves, heads before or behind the sequence, now and then by wrong factors."""
-    found = _draw_apart(d)
-    *lead, half = np.broadcast_shapes(*(found[name].shape for name in "xcs"))
-    axis = -1 if d.chance(0.9) else len(lead)
-    if d.chance(0.3):
-        found[SYMBOLIC] = (lead[-1],)
-    copied = [0] * len(lead)
-    apart = [*copied, half, 1] if d.chance(0.9) else [*lead, 1, half]
-    whole = [*copied, 2 * half] if d.chance(0.9) else [*lead[:-1], -1, half]
-    return found | {"i": fixed(apart, "int64"), "p": {"axis": axis}, "t": fixed(whole, "int64")}
 
 
 equation(  # as complex numbers are multiplied
@@ -246,17 +232,13 @@ equation(  # as complex numbers are multiplied
     "each pair has an axis of its own: p.shape == (*x.shape, 2) and n in (-1, x.rank)",
     "the factors have no more rows than there are places: root.shape == (*x.shape[:-1], 2 * x.shape[-1])",
     "an angle for each pair of features: x.shape == y.shape and c.shape[-1] == s.shape[-1] == x.shape[-1]",
-    sample=_draw_woven,
+    drawn=(
+        f"{TURNED[0]}; i = [0, 0, 0, D, 1]; n = -1 | 4; t = [0, 0, 0, 2 * D] | [B, H, L, -1]",
+        *TURNED[1:4],
+        "x: [H, L, D]; y: [H, L, D]; c: [L, D]; s: [L, D]; i = [0, 0, D, 1]; t = [0, 0, 2 * D]; n = -1",
+        "n = 3 | -1; i = [B, H, L, 1, D] | [0, 0, 0, D, 1]; t = [B, H, -1, D] | [0, 0, 0, 2 * D]",
+    ),
 )
-
-
-def _draw_transposed(d: Sampler) -> dict[str, Any]:
-    batch, heads, length, half = d.extents(4, ones=0.1)
-    perm = SWAP if d.chance(0.8) else (0, 1, 2, 3)
-    shape = (batch, heads, length, 2 * half)
-    found: dict[str, Any] = {"x": d.floats(tuple(shape[i] for i in perm)), "t": {"perm": perm}}
-    found |= {name: d.floats((batch, length, half)) for name in "cs"}
-    return {**found, "r": {"interleaved": 1} if d.chance(0.3) else {}}
 
 
 equation(
@@ -265,20 +247,8 @@ equation(
        == Transpose(heads_apart(RotaryEmbedding(side_by_side(x, x), c, s, num_heads=x.shape[2], **r), x), perm=(0, 2, 1, 3))""",
     "a known number of heads: isinstance(x.shape[2], int)",
     source="ONNX RotaryEmbedding: inputs of three axes",
-    sample=_draw_transposed,
+    drawn="x: [B, L, H, 2 * D]; c: [B, L, D]; s: [B, L, D]; r.interleaved = 0 | 1",
 )
-
-
-def _draw_half(d: Sampler) -> dict[str, Any]:
-    """An embedding in half precision, now and then by other numbers than cosines and sines, or between other casts."""
-    batch, heads, length, half = d.extents(4, ones=0.1)
-    kind, wide = (DType.FLOAT16 if d.chance(0.9) else DType.FLOAT), (DType.FLOAT if d.chance(0.9) else DType.DOUBLE)
-    size = 1.0 if d.chance(0.8) else 1e5
-    tables = (np.clip(d.floats((batch, length, half)), -1, 1) * np.float32(size) for _ in "cs")
-    found: dict[str, Any] = {n: fixed(x) if d.chance(0.95) else x for n, x in zip("cs", tables, strict=True)}
-    found["x"] = np.clip(d.floats((batch, heads, length, 2 * half)), -1, 1).astype(kind.numpy)
-    how = {"interleaved": 1} if d.chance(0.3) else {}
-    return {**found, "r": how, "h": {"to": int(kind)}, "to": {"to": int(wide)}}
 
 
 equation(
@@ -288,5 +258,10 @@ equation(
     "single precision around: c.dtype is float32 and s.dtype is float32 and root.dtype is float32",
     "cosines and sines: all(-1 <= f.low and f.high <= 1 for f in (c, s))",
     source="the casts of cosines and sines round, as each step in half precision does",
-    sample=_draw_half,
+    drawn=(
+        """x: float16[B, H, L, 2 * D]; c = fixed(d.rng.uniform(-1, 1, [B, L, D]), "float32"); r.interleaved = 0 | 1; h.to = 10
+           s = fixed(d.rng.uniform(-1, 1, [B, L, D]), "float32"); to.to = 1 | 11""",
+        "x: float32[B, H, L, 2 * D]; h.to = 1",
+        'c = fixed(d.rng.uniform(-1, 1, [B, L, D]) * 1e5, "float32")',
+    ),
 )

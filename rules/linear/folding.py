@@ -39,7 +39,6 @@ from eqsat.rules.linear.operators import (
     takes_shifts,
 )
 from eqsat.rules.terms import int64s, mul, reshape, total
-from eqsat.samples.packed import packed_product_plus, packed_product_times
 
 _LARGEST_PASSED = 2.0**6
 """Beside results of ordinary size such a shift costs six binary digits, of which float32 has 24."""
@@ -120,6 +119,13 @@ MATRIX = "the weights are no vector: w.rank >= 2"
 FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 
 
+PACKED = """I = 0 | 1; w = d.integers([N, T, 8], "uint8"); o2 = d.powers_of_two([N, T] | [N * T]); o4: None; l.K = 16 * T; l.N = N
+            o3 = (fixed(d.integers([N, (T + 1) // 2], "uint8")), fixed((d.rng.integers(-9, 10, [N, T]) / 4).astype("float32")))[I]
+            x = (d.rng.integers(-9, 10, [A, 16 * T]) / 4).astype("float32"); l.accuracy_level = 0 | 4; l.bits = 4
+            b = (d.rng.integers(-9, 10, [N]) / 4).astype("float32"); l.block_size = 16"""
+"""Weights of four bits in blocks of 16; sums of products of quarters are exact in any order."""
+
+
 def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: Any) -> None:
     """States for an operator what an equation says of ``L``; ``b`` is absent where the operator has no bias. ``facts``: what else
     the equation states."""
@@ -188,7 +194,11 @@ def fold_scale_into_scales(key: str) -> None:
         keeps_digits("s", scales),
         ANOTHER,
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
-        sample=packed_product_times,
+        drawn=(
+            f"{PACKED}; s = d.powers_of_two([N] | [1, N] | [] | [A, 1] | [2, A, N])",
+            """o2 = d.positive([N, T]) * 0 + 2.0**100; x = d.floats([A, 16 * T]) * 2.0**-120; s = fixed(2.0**30, "float32")
+               b: None""",
+        ),
     )
 
 
@@ -270,5 +280,11 @@ def add_constants(key: str) -> None:
         ordinary_summands("c"),
         ANOTHER,
         "it lies along what is put out: lies_along(c, l, axes(l).result)",
-        sample=packed_product_plus if product.packed else None,
+        drawn=(
+            f"{PACKED}; c = d.floats([N] | [1, N] | [] | [A, 1] | [2, A, N])",
+            """w = d.integers([N, T, 8], "uint8", 0, 0); o2 = d.positive([N, T]) * 0 + 0.125; c = d.floats([N]) * 0 + 2.5e38
+               x = d.floats([A, 16 * T]) * 0 + 2.5e38 / 16; b = d.floats([N]) * 0 + 2.5e38""",
+        )
+        if product.packed
+        else (),
     )

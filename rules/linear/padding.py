@@ -20,7 +20,6 @@ from eqsat.rewrite import Hint, Match, Ref, Unmet
 from eqsat.rules.algebra.clamps import least
 from eqsat.rules.terms import int64s
 from eqsat.rules.views.movement import cuts
-from eqsat.samples import Sampler, fixed
 
 
 def borders(pads: Ref, axes: Ref | None, rank: int) -> list[int]:
@@ -61,48 +60,6 @@ def cut_off(whole: Ref, part: Ref, starts: Ref, axes: Ref | None, steps: Ref | N
             raise Unmet("what is cut off is known")
         border[axis], border[axis + whole.rank] = -start, -rest
     return border
-
-
-def _viewed(d: Sampler) -> dict[str, Any]:
-    """Rows that are padded, and seen as an image, mostly."""
-    length, kernel = d.integer(3, 8), d.integer(1, 3)
-    x = d.floats((2, 3, length) if d.chance(0.85) else (1, 3, length))
-    pads = [0, 0, -1 if d.chance(0.1) else d.integer(0, 2), 0, 0, d.integer(0, 2)]
-    if d.chance(0.1):
-        pads[1] = 1
-    shape = [x.shape[0], x.shape[1] + pads[1], length + pads[2] + pads[5]]
-    image = d.choose(((*shape[:2], 1, shape[2]), (*shape[:2], shape[2], 1)))
-    if d.chance(0.1):
-        image = (shape[0], 1, *shape[1:])
-    across = (1, kernel) if image[2] == 1 else (kernel, 1)
-    weights = d.floats((2, image[1], *across))
-    value = {} if d.chance() else {"value": fixed(d.choose((0.0, 0.0, 1.0)), "float32")}
-    attributes = {
-        "p": {"mode": d.choose(("edge", *("constant",) * 6))},
-        "n": {"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {},
-    }
-    return {"x": x, "pads": fixed(pads, "int64"), "s": fixed(image, "int64"), "w": weights, **attributes, **value}
-
-
-def _cut(d: Sampler) -> dict[str, Any]:
-    """A convolution with a border on either side, of which some is cut off; at times more than that, at others channels."""
-    channels, length, kernel = d.extents(3)
-    before, behind = d.integer(0, 3), d.integer(0, 3)
-    stride = 2 if d.chance(0.2) else 1
-    x = d.floats((2, channels, length + kernel, 1)[: (rank := d.choose((3, 4)))])
-    pads = {3: (before, behind), 4: (before, 0, behind, 0)}[rank]
-    w = d.floats((2, channels, kernel, 1)[:rank])
-    places = (length + before + behind) // stride + 1
-    start = d.integer(0, before + d.chance(0.1))
-    end = places - d.integer(0, behind + d.chance(0.1))
-    axis = d.choose((2, 2 - rank))
-    if d.chance(0.15):
-        start, axis = 1, 1
-    bounds = {"s": fixed([start], "int64"), "e": fixed([end], "int64"), "a": fixed([axis], "int64")}
-    step = {"t": fixed([d.choose((1, 1, 1, 2))], "int64")} if d.chance() else {}
-    bias = {"b": d.floats((2,))} if d.chance() else {}
-    own = {"pads": pads, "strides": (stride,) * (rank - 2)} | ({"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {})
-    return {"x": x, "w": w, **bounds, **step, **bias, "n": own}
 
 
 def spatial(border: Sequence[int]) -> tuple[int, ...]:
@@ -170,7 +127,15 @@ equation(
     f"axes of extent 1 are added, and nothing else: {AXES} is not None",
     *(text.replace(BORDER, f"seen({BORDER}, {AXES})") for text in ADDED),
     of_zeros,
-    sample=_viewed,
+    drawn=(
+        """P = d.integer(0, 2); K = d.integer(1, 3); x: [A, C, N]; pads = [0, 0, P, 0, 0, 1]; axes: None
+           s = [A, C, 1, -1]; w: [2, C, 1, K]""",
+        "s = [A, C, -1, 1]; w: [2, C, K, 1]",
+        "s = [A, 1, C, -1]; w: [2, 1, 1, K]",
+        "s = [A, -1, 1, C]; w: [2, N + P + 1, 1, K]",
+        "pads = [0, 1, P, 0, 0, 1]; s = [A, C + 1, 1, -1]; w: [2, C + 1, 1, K]",
+        "pads = [0, 0, P + 2, 0, 0, -1]",
+    ),
 )
 CUT = "cut_off(n, root, s, a, t)"
 equation(
@@ -181,7 +146,13 @@ equation(
     f"spatial axes alone are cut: sum(spatial({CUT})) == sum({CUT}) < 0",
     f"no more is cut off than there is border: min(padded(n, {CUT})['pads']) >= 0 >= max({CUT})",
     "explicit padding of the window: n.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID', '')",
-    sample=_cut,
+    drawn=(
+        """P = d.integer(1, 3); Q = d.integer(0, 3); x: [A, C, N + K]; w: [2, C, K]; n.pads = (P, Q); n.strides = None | (2,)
+           n.auto_pad = None; n.dilations = None; s = [d.integer(0, P)] | [P + 1] | [1]
+           e = [N + P + 1 + d.integer(0, Q)] | [N + P]; a = [2] | [1]; t = [1] | [2]""",
+        'n.auto_pad = "SAME_UPPER"; n.strides = None',
+        "x: [A, C, N + K, 1]; w: [2, C, K, 1]; n.pads = (P, 0, Q, 0); n.strides = None | (2, 2)",
+    ),
 )
 equation(
     "move_pad_into_integer_conv",

@@ -6,28 +6,12 @@ one, or where a convolution in one row is seen as one of a single axis: it is on
 """
 
 import math
-from functools import partial
-from typing import Any
 
 from eqsat.conditions import constant, single_or_half, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term
 from eqsat.rules.terms import int64s, reshape
-from eqsat.samples import Sampler, fixed
-
-
-def _flattened(d: Sampler) -> dict[str, Any]:
-    lead, inner, columns = d.extents(3), d.integer(2, 5), d.integer(2, 5)
-    x = d.floats((*lead[: d.integer(2, 3)], inner))
-    result = [*x.shape[:-1], columns] if d.chance(0.85) else [*x.shape[-2::-1], columns]
-    w, rows = d.floats((inner, columns)), math.prod(x.shape[:-1])
-    c = d.floats(d.choose(((columns,), (columns,), (), (1,), (rows, 1))))
-    if d.chance(0.1):
-        w, result, c = w[:, 0], list(x.shape[:-1]), d.floats(())
-    shapes = {"s": fixed([rows, inner], "int64"), "t": fixed(result, "int64")}
-    return {"x": x, "w": d.either(w), "c": d.either(c), **shapes}
 
 
 def lies_last(c: Ref, view: Ref) -> bool:
@@ -37,7 +21,11 @@ def lies_last(c: Ref, view: Ref) -> bool:
 
 
 equation = Equations(
-    __name__, exactness=Exactness.ROUNDING, source="the product and the sum act on each row", sample=_flattened
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source="the product and the sum act on each row",
+    drawn="""B = d.integer(1, 3); x: [A, B, K] | [A, B, C, K]; w: [K, N] | [K]; c: [N] | [] | [1] | [A * B, 1]; s = [-1, K]
+             t = [A, B, N] | [A, B, C, N] | [B, A, N] | [A, B]""",
 )
 ROWS = (
     single_or_half("x"),
@@ -55,20 +43,6 @@ equation(
 )
 
 
-def _scaled_rows(d: Sampler) -> dict[str, Any]:
-    """Bytes whose product has scales of rows and columns, flattened and restored, or at times in another order."""
-    found = _flattened(d)
-    *lead, inner = found["x"].shape
-    columns = d.integer(2, 5)
-    result = [*lead, columns] if d.chance(0.85) else [*lead[::-1], columns]
-    scales = (*lead, 1) if d.chance(0.85) else (*lead[::-1], 1)
-    found |= {"x": d.integers((*lead, inner), "uint8"), "w": fixed(d.integers((inner, columns), "int8"))}
-    found |= {"z": fixed(d.integers((), "uint8"))} if d.chance(0.7) else {}
-    found |= {"r": d.positive(scales), "v": fixed([math.prod(lead), 1], "int64"), "t": fixed(result, "int64")}
-    columns_or_rows = d.choose(((),) * 3 + ((columns,),) * 3 + ((math.prod(lead), 1),))
-    return found | {"c": fixed(d.positive(columns_or_rows)), "cast": {"to": int(DType.FLOAT)}}
-
-
 equation(
     "multiply_rows_of_integers_in_place",
     """Reshape(Cast(MatMulInteger(Reshape(x, s, **u), w, *z), **cast) * Reshape(r, v, **h) * c, t, **k)
@@ -79,7 +53,8 @@ equation(
     "one zero point, and a scale for each column: (z is None or z.type.size == 1) and c.rank <= 1",
     "the leading axes are restored: root.shape == (*x.shape[:-1], w.shape[1])",
     exactness=Exactness.EXACT,
-    sample=_scaled_rows,
+    drawn="""x: uint8[A, B, K] | uint8[A, K]; w: int8[K, N]; z: uint8[()]; s = [-1, K]; r: float32[A, B, 1] | float32[B, A, 1]
+             v = [-1, 1]; c: float32[N] | float32[()] | float32[A * B, 1]; t = [A, B, N] | [B, A, N]; cast.to = 1""",
 )
 equation(
     "add_bias_of_columns_before_view",
@@ -89,7 +64,7 @@ equation(
     "a number for each column: lies_last(c, v) and prod(c.shape) == m.shape[-1]",
     exactness=Exactness.EXACT,
     source="each element by itself",
-    sample=None,
+    drawn=(),
     functions=named(int64s, math.prod),
 )
 
@@ -108,29 +83,18 @@ def along_channels(c: Ref, node: Ref) -> Term:
     return reshape(c, (c.type.size or 1, *[1] * (node.rank - 2)))
 
 
-def _viewed_convolution(d: Sampler, view: str) -> dict[str, Any]:
-    """A convolution in one row, seen as one of one axis, or otherwise, and a number for each channel, or others."""
-    batch, channels, more, length = d.extents(4)
-    found: dict[str, Any] = {"x": d.floats((batch, channels, 1, length + 1)), "w": d.floats((more, channels, 1, 2))}
-    kept, turned = (batch, more, length), (batch, length, more)
-    target = d.choose((kept, kept, kept, kept if view == "squeeze" else turned))
-    found |= {"b": fixed(d.floats((more,)))} if d.chance(0.3) else {}
-    found |= {"s": fixed(target, "int64"), "axes": fixed([2], "int64")}
-    second, last = target[1:]
-    shape = d.choose(((1, second, 1),) * 3 + ((second, 1),) * 3 + ((1, 1, last), (batch, second, 1)))
-    return found | {"c": fixed(d.floats(shape))}
-
-
 for name, view, whole in (
     ("view", "Reshape(Conv(x, w, *b, **n), s, **v)", "Reshape(n + along_channels(c, n), s, **v)"),
-    ("squeeze", "Squeeze(Conv(x, w, *b, **n), axes)", "Squeeze(n + along_channels(c, n), axes)"),
+    ("squeeze", "(v := Squeeze(Conv(x, w, *b, **n), axes))", "Squeeze(n + along_channels(c, n), axes)"),
 ):
     equation(
         f"add_bias_of_channels_before_{name}",
         f"{view} + c == {whole}",
         constant("c"),
-        "a number for each channel, which stay where they are: root.shape[:2] == n.shape[:2] and lies_along_channels(c, root)",
+        """a number for each channel, which stay where they are, and no more axes: root.shape[:2] == n.shape[:2]
+           and lies_along_channels(c, root) and root.shape == v.shape""",
         exactness=Exactness.EXACT,
         source="each element by itself",
-        sample=partial(_viewed_convolution, view=name),
+        drawn="""x: [A, B, 1, N + 1]; w: [C, B, 1, 2]; s = [A, C, N] | [A, N, C]; axes = [2]
+                 c: [C, 1] | [1, C, 1] | [1, 1, N] | [A, C, 1] | [1, 1, 1, 1]""",
     )

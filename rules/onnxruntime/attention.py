@@ -29,14 +29,9 @@ def leaves_rows_open(mask: Ref) -> bool:
     return mask.low > lowest or (mask.is_constant and bool((mask.elements > lowest).any(axis=-1).all()))
 
 
-def tame(d: Sampler, *shape: int) -> np.ndarray:
-    """Floats around 1: scores that a softmax does not decide at once."""
-    return d.rng.normal(size=shape).astype(np.float32)
-
-
 def mask_of_scores(d: Sampler, batch: int, heads: int, queries: int, keys: int) -> Any:
     """A mask for the scores, at times one of truth values, or with rows that forbid everything."""
-    mask = tame(d, d.choose((1, batch)), d.choose((1, heads)), queries, keys)
+    mask = d.tame(d.choose((1, batch)), d.choose((1, heads)), queries, keys)
     closed = mask.copy()
     closed[..., 0, :] = -np.inf
     open_rows = np.where(np.arange(keys) < keys - 1, closed, mask)
@@ -58,21 +53,13 @@ equation = Equations(
 )
 
 
-def _biased(d: Sampler) -> dict[str, Any]:
-    batch, queries, keys, heads, size, other = d.extents(6)
-    found: dict[str, Any] = {"a": {"num_heads": heads}}
-    for name, length, width in (("q", queries, size), ("k", keys, size), ("v", keys, other)):
-        shape = (batch, length, heads * width)
-        found[name] = tame(d, *shape)
-        found[f"b{name}"] = fixed(tame(d, *(shape[-1:] if d.chance(0.9) else d.broadcast_of(shape))))
-    return found | ({"mask": tame(d, 1, heads, queries, keys)} if d.chance() else {})
-
-
 equation(
     "fuse_biases_into_multi_head_attention",
     """com.microsoft.MultiHeadAttention(q + bq, k + bk, v + bv, None, None, *mask, **a)
        == com.microsoft.MultiHeadAttention(q, k, v, Concat(bq, bk, bv, axis=0), None, mask, **a)""",
     constant("bq", "bk", "bv"),
     "biases along the last axis: lies_along(bq, q) and lies_along(bk, k) and lies_along(bv, v)",
-    sample=_biased,
+    drawn="""q = d.tame(B, L, H * S); k = d.tame(B, M, H * S); v = d.tame(B, M, H * O); mask: ... | float32[1, H, L, M]
+             bq: float32[H * S] | float32[1] | float32[L, 1]; bk: float32[H * S] | float32[1]; bv: float32[H * O] | float32[1]
+             a.num_heads = H""",
 )

@@ -8,8 +8,6 @@ Sequences are no images, and of them each channel that has a filter of its own i
 places, by 31 weights each, 1.0 ms, and 0.27 ms as an image of one row; of 2048 channels and 4 places 0.25 and 0.015 ms.
 """
 
-from typing import Any
-
 import numpy as np
 
 from eqsat.conditions import constant, finite, kernels, worthwhile
@@ -20,7 +18,6 @@ from eqsat.ir.operators.onnxruntime_products import BLOCK, POOLS, pools_blocks
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.terms import int64s, mul, reshape
-from eqsat.samples import Sampler, fixed
 
 
 def together(w: Ref) -> int:
@@ -50,28 +47,6 @@ def of_one_row(node: Ref) -> Attributes:
     )
 
 
-def _sequence(d: Sampler) -> dict[str, Any]:
-    channels, kernel, images = d.choose((2, 3, 4)), d.choose((1, 3, 4)), d.chance(0.1)
-    p: dict[str, Any] = {"group": channels if d.chance(0.9) else 1, "kernel_shape": (kernel,)} | (
-        {"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {"pads": (d.integer(0, 2), d.integer(0, 2))}
-    )
-    p |= {name: (2,) for name in ("strides", "dilations") if d.chance(0.3) and "pads" in p}
-    x, w = d.floats((d.integer(1, 2), channels, 9)), d.floats((channels, channels // p["group"], kernel))
-    if images:
-        x, w = x[..., None], w[..., None]
-        p = {"group": p["group"]}
-    return {"x": x, "w": d.either(w), "p": p} | ({"b": d.floats((channels,))} if d.chance() else {})
-
-
-def _draw(d: Sampler) -> dict[str, Any]:
-    own, outside = d.choose((8, 8, 4, 2, 3)), d.choose((8, 8, 4, 16))
-    group, kernel = d.choose((2, 4, 8, 8, 3)), d.choose((1, 3))
-    p: dict[str, Any] = {"group": group, "pads": (kernel // 2,) * 4, "strides": (d.choose((1, 1, 2)),) * 2}
-    w = d.floats((group * outside, own, kernel, kernel), infinite=d.chance(0.15))
-    bias = {"b": d.floats((group * outside,))} if d.chance() else {}
-    return {"x": d.floats((d.integer(1, 2), group * own, 4, 3)), "w": fixed(w), "p": p, **bias}
-
-
 equation = Equations(__name__, domain="com.microsoft")
 equation(
     "widen_groups_to_blocks",
@@ -83,17 +58,13 @@ equation(
     finite("w"),
     exactness=Exactness.ROUNDING,
     source="definition of groups; kernels of ONNX Runtime on blocks of channels, tried and timed",
-    sample=_draw,
+    drawn=(
+        """K = 1 | 3; C = d.choose((8, 4, 2)) | 3; G = d.choose((2, 4, 8)) | 3; x: float32[N, G * C, 4, 3]; b: float32[G * 8]
+           w: float32[G * 8, C, K, K]; g = G; p.pads = (K // 2,) * 4; p.strides = (1 | 2,) * 2
+           p.auto_pad = None; p.dilations = None""",
+        "w = d.floats([G * 8, C, K, K], infinite=True)",
+    ),
 )
-
-
-def _pooled(d: Sampler) -> dict[str, Any]:
-    """Sequences, mostly, and images."""
-    kernel = d.choose((1, 2, 3))
-    p: dict[str, Any] = {"kernel_shape": (kernel,), "strides": (d.choose((1, 2)),), "pads": (kernel // 2, 0)}
-    p |= {"ceil_mode": 1} if d.chance(0.2) else {}
-    x = d.floats((d.integer(1, 2), d.choose((BLOCK, BLOCK, 3)), 9))
-    return {"x": x[..., None], "p": {"kernel_shape": (kernel, 1)}} if d.chance(0.1) else {"x": x, "p": p}
 
 
 of_sequences = Equations(
@@ -109,12 +80,21 @@ of_sequences(
     """Conv(x, w, *b, group=g, **p)
        == Squeeze(Conv(Unsqueeze(x, int64s([2])), Unsqueeze(w, int64s([2])), *b, **of_one_row(p)), int64s([2]))""",
     worthwhile("a filter for each channel: g > 1 and w.shape[1] == 1"),
-    sample=_sequence,
+    drawn=(
+        """K = 1 | 3 | 4; x: [N, C, 9]; w: [C, 1, K]; b: [C]; g = C; p.kernel_shape = (K,); p.pads = (d.integer(0, 2), 1)
+           p.auto_pad = None; p.strides = None | (2,); p.dilations = None | (2,)""",
+        'p.pads = None; p.auto_pad = "SAME_UPPER"',
+        "x: [N, C, 9, 1]; w: [C, 1, K, 1]; p.kernel_shape = None; p.pads = None",
+    ),
 )
 for op in POOLS:
     of_sequences(
         f"take_{op.lower()}_of_sequence_as_image_of_one_row",
         f"{op}(x, **p) == Squeeze({op}(Unsqueeze(x, int64s([2])), **of_one_row(p)), int64s([2]))",
         worthwhile("whole blocks of channels: pools_blocks((1, x.shape[1], 1, 1))"),
-        sample=_pooled,
+        drawn=(
+            f"""K = 1 | 2 | 3; x: [N, {BLOCK} | 3, 9]; p.kernel_shape = (K,); p.strides = (1 | 2,); p.pads = (K // 2, 0)
+                p.ceil_mode = 0 | 1; p.auto_pad = None; p.dilations = None""",
+            f"x: [N, {BLOCK}, 9, 1]; p.kernel_shape = (K, 1); p.strides = None; p.pads = None",
+        ),
     )

@@ -22,7 +22,6 @@ from eqsat.rewrite import Ref, Term
 from eqsat.rules.onnxruntime.parameters import dequantized, functions, quantized, single_parameters
 from eqsat.rules.quantised.byte_tables import dequantised_bytes, every_byte, quantised
 from eqsat.rules.terms import reshape
-from eqsat.samples import Sampler, fixed
 
 _WEIGHTS = (*range(127, 15, -1), *range(255, 127, -1))
 """Weights tried in this order. By them the bias is rounded to ``1 / weight`` of a step of the bytes; the kernel for signed
@@ -135,24 +134,6 @@ def in_place(term: Term, x: Ref) -> Term:
     return term if x.rank == 3 else reshape(term, x.static_shape)
 
 
-def _drawn(d: Sampler) -> dict[str, Any]:
-    shape = d.shape(1, 4)
-    kind = "uint8" if d.chance(0.8) else "int8"
-    step = d.positive(()) / np.float32(8)
-    extent = d.choose(
-        ((shape[-1],), (shape[-1],), (1, shape[-1]), (1, 1, 1, 1, shape[-1]), (), d.broadcast_with(shape))
-    )
-    one = () if d.chance(0.9) else shape[1:2]
-    return {
-        "a": d.integers(shape, kind),
-        "sa": fixed(np.full(one, step)),
-        "za": fixed(d.integers(one, kind, 20, 120)),
-        "c": d.either(d.floats(extent) * np.float32(1 if d.chance(0.9) else 1e6), 0.95),
-        "sy": fixed(step * np.float32(d.choose((0.4, 1.0, 1.3, 3.0)))),
-        "zy": fixed(d.integers((), kind if d.chance(0.95) else "int8", 20, 120)),
-    }
-
-
 equation = Equations(__name__, domain="com.microsoft", functions=functions)
 FOUND = "kernels_of(c, sa, za, sy, zy)"
 equation(
@@ -171,5 +152,13 @@ equation(
     exactness=Exactness.LSB,
     quanta=1,
     source="a function of a byte has 256 values",
-    sample=_drawn,
+    drawn=(
+        """a: uint8[*ANY, A, K]; sa = d.positive([]) / 8; za = d.integers([], "uint8", 20, 120)
+           sy = d.positive([]) / 8; zy = d.integers([], "uint8", 20, 120)
+           c: float32[K] | float32[1, K] | float32[1, 1, 1, 1, K] | float32[A, K] | float32[()]""",
+        "c = d.floats([K]) * 1e6",
+        'zy = d.integers([], "int8", 20, 120)',
+        'a: int8[A, K]; za = d.integers([], "int8", 20, 120); zy = d.integers([], "int8", 20, 120)',
+        "sa = d.positive([K]); za = d.integers([K], 'uint8'); da.axis = -1",
+    ),
 )

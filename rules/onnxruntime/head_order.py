@@ -8,7 +8,6 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -59,58 +58,31 @@ equation = Equations(
 )
 
 
-def _drawn(d: Sampler) -> dict[str, Any]:
-    batch, length, outer, inner, size, other = d.extents(6, ones=0.1)
-    width = outer * inner * size
-    found: dict[str, Any] = {"u": fixed([batch, length, outer, inner, size], "int64")}
-    found["v"] = fixed([batch, length, width] if d.chance(0.9) else [batch, length, inner, outer * size], "int64")
-    found["t"] = {"perm": (0, 1, 3, 2, 4) if d.chance(0.85) else d.choose(((0, 1, 2, 4, 3), (1, 0, 3, 2, 4)))}
-    return found | {"sizes": (batch, length, width, other, outer * inner, size)}
-
-
-def _product(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d)
-    batch, length, width, other, *_ = found.pop("sizes")
-    return found | {"x": d.floats((batch, length, other)), "w": d.either(d.floats((other, width)), 0.9)}
-
-
-def _in_rows(d: Sampler) -> dict[str, Any]:
-    """Heads in rows, a bias, and tables by which heads turn, whole ones if they are of even size."""
-    found = _drawn(d)
-    batch, length, width, _, heads, size = found.pop("sizes")
-    bias = d.floats(d.choose(((width,), (width,), (1,), (length, width))))
-    heads, size = (heads, size) if size % 2 == 0 else (width // 2, 2)
-    tables = {name: d.floats((batch, length, size // 2)) for name in "cs"}
-    return found | tables | {"x": d.floats((batch, length, width)), "b": d.either(bias, 0.9), "r": {"num_heads": heads}}
-
-
-def _read(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d)
-    batch, length, width, other, *_ = found.pop("sizes")
-    found["v"], lead = fixed([batch, length, width], "int64"), d.choose(((),) * 6 + ((batch,),))
-    return found | {"x": d.floats((batch, length, width)), "w": d.either(d.floats((*lead, width, other)), 0.9)}
-
-
+DRAWN = """u = [B, L, O, I, S]; v = [B, L, O * I * S] | [B, L, I, O * S]; p = (0, 1, 3, 2, 4) | (0, 1, 2, 4, 3) | (1, 0, 3, 2, 4)
+           x: [B, L, O * I * S];"""
 HEADS = "Reshape((t := Transpose(Reshape({}, u, **a), perm=p)), v, **y)"
 equation(
     "order_heads_in_weights",
     f"{HEADS.format('MatMul(x, w)')} == MatMul(x, columns(w, t))",
     constant("w"),
     exactness=Exactness.ROUNDING,  # kernels may sum the last columns in another order
-    sample=_product,
+    drawn=f"{DRAWN} x: [B, L, N]; w: [N, O * I * S]",
 )
 equation(
     "order_heads_in_bias",
     f"{HEADS.format('x + b')} == exchanged(x, t) + columns(b, t)",
     constant("b"),
     "a bias along the last axis: lies_along(b, x) and y.shape == x.shape",
-    sample=_in_rows,
+    drawn=f"{DRAWN} b: [O * I * S] | [1] | [L, O * I * S]",
 )
 equation(
     "order_heads_before_rotary_embedding",
     f"{HEADS.format('RotaryEmbedding(x, c, s, num_heads=n, **r)')} == RotaryEmbedding(exchanged(x, t), c, s, num_heads=n, **r)",
     "whole heads are: y.shape == x.shape and t.shape[4] * n == x.shape[2]",
-    sample=_in_rows,
+    drawn=(
+        f"S = 4 | 2; {DRAWN} c: [B, L, S // 2]; s: [B, L, S // 2]; n = O * I",
+        "n = O; c: [B, L, I * S // 2]; s: [B, L, I * S // 2]",
+    ),
 )
 equation(
     "read_heads_in_order_of_weights",
@@ -118,7 +90,7 @@ equation(
     constant("w"),
     "one matrix: w.rank == 2",
     exactness=Exactness.ROUNDING,
-    sample=_read,
+    drawn=f"{DRAWN} v = [B, L, O * I * S]; w: [O * I * S, N] | [B, O * I * S, N]",
 )
 
 # --- parts of one product

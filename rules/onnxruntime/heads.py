@@ -9,7 +9,6 @@ reads heads one after the other, and multiplies what a view and a transpose woul
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from eqsat.equations import Equations, named
 from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.onnxruntime.parameters import functions
 from eqsat.rules.terms import heads_and_rows_exchanged, int64s, reshape, transpose
-from eqsat.samples import Sampler, fixed
 
 
 def cuts_heads(view: Ref, a: Ref, w: Ref) -> bool:
@@ -82,37 +80,8 @@ equation = Equations(
 )
 
 
-def _weights(d: Sampler, inner: int, columns: int) -> dict[str, Any]:
-    zeros = (columns,) if d.chance() else ()
-    return {
-        "sa": fixed(d.positive(())),
-        "za": fixed(d.integers((), "uint8")),
-        "w": d.either(d.integers((inner, columns), "int8"), 0.95),
-        "sw": fixed(d.positive((columns,) if d.chance(0.7) else ())),
-        "zw": fixed(d.integers(zeros, "int8", -2, 2) if d.chance() else np.full(zeros, d.integer(-2, 2), np.int8)),
-        "sy": fixed(d.positive(()) * np.float32(64)),
-        "zy": fixed(d.integers((), "uint8")),
-    }
-
-
-def _written(d: Sampler) -> dict[str, Any]:
-    """A product viewed by heads, or otherwise."""
-    rows, inner, heads, size, batch = d.extents(5)
-    lead = d.choose(((rows,), (1, rows), (batch, rows)))
-    viewed = (*(lead if len(lead) > 1 or d.chance() else (1, *lead)), heads, size)
-    perm = heads_and_rows_exchanged(len(viewed))
-    if d.chance(0.1):
-        viewed, perm = (heads, math.prod(lead), size), (1, 0, 2)
-    elif d.chance(0.2):
-        viewed, perm = (1, math.prod(lead), heads, size), (0, 2, 1, 3)
-    found = {
-        "a": d.integers((*lead, inner), "uint8"),
-        **_weights(d, inner, heads * size),
-        "shape": fixed(viewed, "int64"),
-    }
-    return found | {"m": {"perm": perm if d.chance(0.9) else d.permutation(len(viewed))}}
-
-
+PARAMETERS = """sa = fixed(d.positive([])); za = d.integers([], "uint8"); sy = fixed(d.positive([]) * 64); zy: uint8[()]
+                sw = d.positive([N] | []); zw = d.integers([] | [N], "int8", -2, 2) | d.integers([N], "int8", 1, 1)"""
 equation(
     "write_heads_from_product",
     """(m := Transpose(Reshape(QLinearMatMul(a, sa, za, w, sw, zw, sy, zy), shape, **v), perm=p))
@@ -120,28 +89,14 @@ equation(
     constant("w", "sw", "zw"),
     "rows and heads are exchanged: p == heads_and_rows_exchanged(v.rank)",
     "the view cuts columns into heads: cuts_heads(v, a, w)",
-    sample=_written,
+    drawn=(
+        f"a: uint8[B, R, K]; N = H * S; w: int8[K, N]; shape = [B, R, H, S]; p = (0, 2, 1, 3) | (0, 1, 3, 2); {PARAMETERS}",
+        "a: uint8[R, K]; shape = [R, H, S]; p = (1, 0, 2)",
+        "a: uint8[1, R, K] | uint8[R, K]; shape = [1, R, H, S]",
+        "shape = [1, B * R, H, S]",
+        "shape = [H, B * R, S]; p = (1, 0, 2)",
+    ),
 )
-
-
-def _read(d: Sampler) -> dict[str, Any]:
-    batch, heads, rows, size, columns = d.extents(5)
-    found = {"a": d.integers((batch, heads, rows, size), "uint8"), **_weights(d, heads * size, columns)}
-    if d.chance(0.1):
-        found |= {"zy": fixed(d.integers((), "int8"))}
-    viewed = d.choose(((batch, rows, heads * size), (batch * rows, heads * size)))
-    if d.chance(0.1):
-        found["sa"] = fixed(d.positive((batch * rows,)))
-        viewed = (batch * rows, heads * size)
-    elif d.chance(0.1):
-        found["w"] = fixed(d.integers((1, heads * size, columns), "int8"))
-    perm = (0, 2, 1, 3)
-    if d.chance(0.1):
-        perm, viewed = (0, 1, 2, 3), (batch * rows, heads * size)
-    if d.chance(0.1) and rows * heads * size != heads * size:
-        found |= _weights(d, rows * heads * size, columns)
-        viewed = (batch, rows * heads * size)
-    return {**found, "m": {"perm": perm}, "shape": fixed(viewed, "int64")}
 
 
 equation(
@@ -158,5 +113,12 @@ equation(
     "one scale on the left, and of the result: per_tensor(sa, za, sy, zy)",
     "one zero point of the weights: zw.low == zw.high",
     worthwhile("known extents: root.type.is_static"),
-    sample=_read,
+    drawn=(
+        f"a: uint8[B, H, R, S]; w: int8[H * S, N]; shape = [B, R, H * S] | [B * R, H * S]; p = (0, 2, 1, 3); {PARAMETERS}",
+        "p = (0, 1, 2, 3); shape = [B * R, H * S]",
+        'zy = d.integers([], "int8")',
+        "sa = fixed(d.positive([B * R])); shape = [B * R, H * S]",
+        "w: int8[1, H * S, N]",
+        "w: int8[R * H * S, N]; shape = [B, R * H * S]",
+    ),
 )

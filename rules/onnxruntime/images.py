@@ -8,7 +8,6 @@ taken element by element from opset 19 on, 10 to 40 times as long as a convoluti
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, Unmet, apply, literal
 from eqsat.rules.algebra.powers import is_product, power
 from eqsat.rules.terms import mul, reshape, transpose
-from eqsat.samples import Sampler
 
 # --- local response normalisation
 
@@ -48,12 +46,6 @@ def biases(n: Ref, x: Ref) -> Term:
     return literal(np.full(channels(x), n.attr("bias", 1.0), np.float32))
 
 
-def _local(d: Sampler) -> dict[str, Any]:
-    n = {"size": d.choose((1, 3, 5)), "alpha": d.choose((1e-4, 0.5)), "beta": d.choose((0.75, 0.75, 0.5, 1.0, 0.7))}
-    n |= {"bias": d.choose((2.0, 0.5, -0.5))} if d.chance() else {}
-    return {"x": d.floats((d.integer(1, 2), d.choose((1, 4, 7)), *d.extents(d.choose((2, 2, 2, 1))))), "n": n}
-
-
 equation = Equations(
     __name__,
     where=[kernels("x", DType.FLOAT)],
@@ -67,7 +59,8 @@ equation(
     "LRN(x, **n) == x / power(Conv(x * x, neighbours(n, x), biases(n, x)), n.attr('beta', 0.75))",
     "an image of known channels: x.rank == 4 and channels(x) > 0",
     worthwhile("to a power of few roots: is_product(n.attr('beta', 0.75))"),
-    sample=_local,
+    drawn="""x: [N, 4 | 7 | 1, H, W] | [N, 4, W]; n.size = 3 | 1 | 5; n.alpha = 0.5 | 1e-4; n.beta = 0.75 | 0.5 | 1.0 | 0.7
+             n.bias = None | 2.0 | 0.5 | -0.5""",
 )
 
 # --- averages over windows
@@ -109,22 +102,6 @@ def averaged(sums: Term, n: Ref, x: Ref) -> Term:
         return mul(sums, literal(1 / inside_share(n, x)))
 
 
-def _windows(d: Sampler) -> dict[str, Any]:
-    rank, kernel = 2 - d.chance(0.1), d.choose((1, 2, 3, 3, 3))
-    n: dict[str, Any] = {"kernel_shape": (kernel,) * rank, "strides": (d.choose((1, 2)),) * rank}
-    if d.chance(0.4):
-        n["auto_pad"] = "SAME_UPPER"
-    else:
-        n["pads"] = tuple(d.integer(0, kernel // 2) for _ in range(2 * rank))
-    n |= {"count_include_pad": 1} if d.chance(0.3) else {}
-    n |= {"ceil_mode": 1} if d.chance(0.3) else {}
-    x = d.floats(
-        (d.integer(1, 2), d.choose((20,) * 6 + (3, BLOCK)), *(d.integer(3, 8) for _ in range(rank))),
-        infinite=d.chance(0.1),
-    )
-    return {"x": x, "n": n}
-
-
 equation(
     "average_by_equal_filters",
     "AveragePool(x, **n) == averaged(Conv(x, shares(n, x), **as_filters(n, x)), n, x)",
@@ -132,7 +109,13 @@ equation(
     worthwhile("windows of several elements: max(n.attr('kernel_shape')) > 1"),
     "no window more than fit: not n.attr('ceil_mode', 0)",
     "a border that is stated: n.attr('auto_pad', 'NOTSET') == 'NOTSET'",
-    sample=_windows,
+    drawn=(
+        f"""K = 3 | 1 | 2; x: [N, 20 | 3 | {BLOCK}, H + 2, W + 2]; n.kernel_shape = (K, K); n.strides = (1 | 2,) * 2
+            n.pads = (K // 2, 0, 0, K // 2) | None; n.auto_pad = None; n.dilations = None; n.count_include_pad = 0 | 1
+            n.ceil_mode = 0 | 1""",
+        'n.auto_pad = "SAME_UPPER"; n.pads = None',
+        "x: [N, 20, W]; n.kernel_shape = (K,); n.strides = None; n.pads = None",
+    ),
 )
 
 # --- pixels of channels

@@ -10,7 +10,6 @@ import numpy as np
 from eqsat.conditions import constant, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.onnxruntime.parameters import SOURCE, column, dequantized, functions, known_parameters, quantized
 from eqsat.rules.quantised.integer_bounds import INT32_MAX, scaled, total
@@ -80,21 +79,8 @@ equation(
 )
 
 
-def _accumulator(d: Sampler) -> dict[str, Any]:
-    inner, columns, *batch = d.extents(d.integer(3, 4))
-    kind, one = "uint8" if d.chance(0.9) else "int8", d.choose(((), (1,)))
-    found: dict[str, Any] = {"a": d.integers((*batch, inner), kind), "sa": d.positive(one)}
-    found |= {"w": fixed(d.integers((inner, columns), "int8")), "k": {"to": int(DType.FLOAT)}}
-    found["sw"] = d.either(d.positive(d.choose(((), (columns,), (columns,), (batch[-1], 1)))))
-    if d.chance(0.1):
-        found |= {f"s{i}": fixed(d.positive((), "float64")) for i in "aw"} | {"k": {"to": int(DType.DOUBLE)}}
-    if d.chance(0.7):
-        found["za"] = d.integers(one, kind)
-        if d.chance():
-            found["zw"] = fixed(d.integers((), "int8", -2, 2))
-    return found
-
-
+ACCUMULATOR = """a: uint8[*ANY, A, K]; w: int8[K, N]; za = d.integers([] | [1], "uint8"); zw = d.integers([], "int8", -2, 2)
+                 sa = d.positive([] | [1]); sw = d.positive([N] | []); k.to = 1"""
 ACCUMULATED = (
     worthwhile("kernels for unsigned integers: a.dtype is uint8"),
     worthwhile("kernels for matrices: a.rank >= 2 and w.rank == 2"),
@@ -106,19 +92,14 @@ equation(
     *ACCUMULATED,
     "one scale on the left: per_tensor(sa, za) and sa.rank <= 1",
     "one scale, or one for each column: are_columns(sw, zw, w)",
-    sample=_accumulator,
+    drawn=(
+        ACCUMULATOR,
+        "sa = d.positive([] | [1]); sw = d.positive([N, 1] | [A, 1])",
+        'sa = fixed(d.positive([]), "float64"); sw = fixed(d.positive([]), "float64"); k.to = 11',
+        "a: int8[A, K]; za: int8[()]",
+    ),
     domain=ON_THE_WAY,
 )
-
-
-def _with_columns(d: Sampler) -> dict[str, Any]:
-    found = _accumulator(d)
-    del found["sa"], found["sw"]
-    extents = d.choose(((), found["w"].array.shape[1:], (found["a"].shape[-2], 1)))
-    dtype = DType.FLOAT if d.chance(0.9) else DType.DOUBLE
-    if d.chance(0.1):  # a zero point for each row
-        found["za"] = d.integers(found["a"].shape[-2:-1], found["a"].dtype)
-    return found | {"k": {"to": int(dtype)}, "c": fixed(d.positive(extents), dtype)}
 
 
 equation(
@@ -129,7 +110,12 @@ equation(
     *ACCUMULATED,
     "one zero point on the left: za is None or za.type.size == 1",
     "one scale, or one for each column: are_columns(c, zw, w)",
-    sample=_with_columns,
+    drawn=(
+        f"{ACCUMULATOR}; c = d.positive([N] | [] | [A, 1])",
+        'c = d.positive([N]).astype("float64"); k.to = 11',
+        "za: uint8[A]",
+        "a: int8[A, K]; za: int8[()]",
+    ),
 )
 
 
@@ -236,14 +222,6 @@ equation(
 )
 
 
-def _dynamic(d: Sampler) -> dict[str, Any]:
-    inner, columns, *batch = d.extents(d.integer(3, 4))
-    extent, dtype = d.choose(((), (columns,))), d.choose(("int8", "uint8"))
-    found = {"x": d.floats((*batch, inner)), "w": fixed(d.integers((inner, columns), dtype))}
-    found |= {"sw": fixed(d.positive(extent)), "zw": fixed(d.integers(extent, dtype))}
-    return found | ({"c": fixed(d.floats((columns,)))} if d.chance(0.6) else {})
-
-
 DYNAMIC = "DynamicQuantizeLinear(x, outputs=3)"
 equation(
     "fuse_dynamic_quantisation_into_product",
@@ -252,6 +230,7 @@ equation(
     worthwhile("kernels for matrices: x.rank >= 2 and w.rank == 2"),
     # those of unsigned ones are slower, and no timings say so
     worthwhile("weights that are multiplied signed: w.dtype is int8 or not w.is_constant"),
-    sample=_dynamic,
+    drawn="""x: float32[*ANY, A, K]; w: int8[K, N] | uint8[K, N]; sw: float32[()] | float32[N]; c: float32[N]
+             zw = fixed(0, "int8") | fixed(3, "int8")""",
     domain=ON_THE_WAY,
 )

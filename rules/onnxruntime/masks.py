@@ -26,7 +26,6 @@ from eqsat.rules.onnxruntime.parameters import (
 )
 from eqsat.rules.quantised.byte_tables import FACTORS, dequantised_bytes, quantised
 from eqsat.rules.terms import int64s, reshape
-from eqsat.samples import Sampler, fixed
 
 _STEPS = (1.0, 2.0, 4.0, 8.0)
 """Steps of a mask of bytes that are tried, in quanta of the result: the kernel adds up zero points by them, which it rounds."""
@@ -120,38 +119,10 @@ def row(c: Ref) -> Term:
     return c if c.rank == 1 else reshape(c, (-1,))
 
 
-def _drawn_scores(d: Sampler, dtype: str) -> dict[str, Any]:
-    shape = d.shape(2, 4)
-    one = d.choose(((), (1,))) if d.chance(0.9) else shape[1:2]
-    found: dict[str, Any] = {"a": d.integers(shape, dtype), "sa": fixed(d.positive(one) / np.float32(8))}
-    if d.chance(0.8) or dtype == "int8":
-        found["za"] = fixed(d.integers(one, dtype, 0, 100))
-    return found
-
-
-def _drawn(d: Sampler) -> dict[str, Any]:
-    dtype = d.choose(("int8", "uint8"))
-    found = _drawn_scores(d, dtype)
-    shape = found["a"].shape
-    extent = d.choose((shape, shape[-1:], (1, shape[-1]), d.broadcast_with(shape)))
-    numbers = [
-        d.choose((0.0, 0.0, 0.0, -0.0, 0.5)),
-        d.choose((-1e4, -np.inf, float(np.finfo(np.float32).min), 1e5, -0.5)),
-    ]
-    if d.chance():
-        numbers.reverse()
-    for name, value in zip("kl", numbers, strict=True):
-        found[name] = fixed(np.full(d.choose(((), (), (1,))) if d.chance(0.95) else (1,) * 5, value, np.float32))
-    if d.chance(0.1):
-        found["k"] = fixed(d.floats(extent))
-    found["sy"] = fixed(found["sa"].array.max() * np.float32(d.choose((0.3, 1.0, 1.4, 20.0, 1e3))))
-    if d.chance(0.2):  # the mask was quantised, too, with a step of which 127 or 128 are not finite
-        lowest = np.finfo(np.float32).min
-        found |= {"l": fixed(lowest), "sy": fixed(-lowest / np.float32(d.choose((127.0, 100.0, 40.0))))}
-    found["zy"] = fixed(d.integers((), dtype if d.chance(0.8) else "uint8", 0, 100))
-    return found | {"c": d.booleans(extent), "q": {"precision": int(DType.FLOAT16)} if d.chance(0.1) else {}}
-
-
+SCORES = """a: uint8[A, K] | int8[A, K] | uint8[B, A, K]; sa = d.positive([] | [1]) / 8
+            za = d.integers([], "uint8", 0, 100) | ...;"""
+DRAWN = f"""{SCORES} sy = d.positive([]) | d.positive([]) * 8 | fixed(1e36, "float32"); c: bool[A, K] | bool[K] | bool[B, A, K]
+            k = fixed(0.0 | -0.0 | 0.5, "float32"); l = fixed(-1e4 | -inf | -3.4e38 | 1e5 | -0.5, "float32")"""
 equation = Equations(__name__, domain="com.microsoft", functions=functions | {"WIDEST": WIDEST})
 SUM = quantized(f"{dequantized('a')} + Where(c, k, l)")
 VALUES = "root, sa, za, sy, zy, k, l"
@@ -172,7 +143,7 @@ equation(
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
-    sample=_drawn,
+    drawn=(DRAWN, "k = d.floats([K])", "l = fixed([[[[-1e4]]]], 'float32')", "q.precision = 10"),
 )
 equation(
     "drop_bytes_beside_mask",
@@ -180,18 +151,8 @@ equation(
     *CHOSEN,
     f"sums that do not depend on the bytes: None not in alone({VALUES})",
     source="a function of a byte has 256 values",
-    sample=_drawn,
+    drawn=(DRAWN, "k = d.floats([K])", "l = fixed([[[[-1e4]]]], 'float32')", "q.precision = 10"),
 )
-
-
-def _rows(d: Sampler) -> dict[str, Any]:
-    found = _drawn_scores(d, "uint8" if d.chance(0.9) else "int8")
-    shape = found["a"].shape
-    row = shape[-1:]
-    extent = d.choose(
-        (row, (1, *row), (1,) * (len(shape) - 1) + row, (1,) * len(shape) + row, (), d.broadcast_with(shape))
-    )
-    return found | {"c": d.floats(extent) if d.chance(0.9) else fixed(d.floats(extent))}
 
 
 equation(  # one kernel, at the price of a product: for masks of attention scores; constants have better places
@@ -210,5 +171,8 @@ equation(  # one kernel, at the price of a product: for masks of attention score
     worthwhile("few columns: 0 < a.shape[-1] <= WIDEST"),
     exactness=Exactness.ROUNDING,
     source="the identity is neutral to products",
-    sample=_rows,
+    drawn=(
+        f"{SCORES} c: float32[K] | float32[1, K] | float32[1, 1, 1, K] | float32[2, A, K]",
+        'a: uint8[A, K]; sa = d.positive([K]); za = d.integers([K], "uint8"); da.axis = 1',
+    ),
 )

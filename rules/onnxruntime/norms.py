@@ -2,9 +2,6 @@
 which also give the sum; and the first layer of a language model, EmbedLayerNormalization, whose sum is of rows of tables.
 """
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
@@ -14,7 +11,6 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.onnxruntime.parameters import lies_along
-from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
 def row_numbers(table: Ref, ids: Ref) -> Term:
@@ -43,21 +39,12 @@ equation = Equations(
 )
 
 
-def _norm(d: Sampler, shape: tuple[int, ...], *, shifts: bool) -> dict[str, Any]:
-    """Gain, shift and attributes of a norm of values of a shape, over two axes at times."""
-    axis = d.choose((-1, len(shape) - 1, -2))
-    row = shape[-2:] if axis == -2 and d.chance(0.3) else shape[-1:]
-    found: dict[str, Any] = {"g": d.floats(row), "n": {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}}
-    return found | ({"b": d.floats(row)} if shifts and d.chance() else {})
-
-
-def _sum(d: Sampler, *, shifts: bool) -> dict[str, Any]:
-    shape = d.shape(2, 4, ones=0.05)
-    x, y, c = (s if d.chance(0.9) else d.broadcast_of(s) for s in (shape, shape, shape[-1:]))
-    found = {"x": d.floats(x), "y": d.floats(y), "c": d.either(d.floats(c), 0.9)}
-    return found | _norm(d, np.broadcast_shapes(x, y, c), shifts=shifts)
-
-
+SUMS = (
+    "x: [A, K]; y: [A, K]; c: [K] | [1] | [A, K]; g: [K]; b: [K]; i = -1 | 1",
+    "x: [A, B, K] | [A, B, C, K]; y: [A, B, K] | [A, B, C, K]; i = -1 | 2",
+    "x: [A, B, K]; y: [B, K] | [A, 1, K]; i = -1",
+    "i = -2",
+)
 for op, given, fused, norm in (
     ("LayerNormalization", "g, *b", "SkipLayerNormalization", "g, b"),
     ("RMSNormalization", "g", "SkipSimplifiedLayerNormalization", "g"),
@@ -76,15 +63,15 @@ for op, given, fused, norm in (
             worthwhile(f"kernels for vectors along it: lies_along(g, y){' and lies_along(b, y)' * shifts}"),
             *(beside if bias else [worthwhile("in order: x.handle <= y.handle")]),
         ]
-        kind, sample = op.lower().removesuffix("normalization"), partial(_sum, shifts=shifts)
-        equation(f"{kind}_norm_of_{name}", f"{reader.format(total)} == {skip}[0]", *norm_of_rows, *where, sample=sample)
+        kind = op.lower().removesuffix("normalization")
+        equation(f"{kind}_norm_of_{name}", f"{reader.format(total)} == {skip}[0]", *norm_of_rows, *where, drawn=SUMS)
         equation(
             f"{name}_before_{kind}_norm",
             f"{total} == {skip}[3]",
             *map(worthwhile, norm_of_rows),
             *where,
             read_by=reader.format("root"),
-            sample=sample,
+            drawn=SUMS,
         )
 
 
@@ -97,27 +84,6 @@ equation(
 )
 
 # --- embeddings
-
-
-def _embedded(d: Sampler) -> dict[str, Any]:
-    """Rows of two tables, with ids from the end too, beside a vector for each position; columns of the first one at times."""
-    square = d.chance(0.2)
-    batch, length, width = (d.integer(2, 4),) * 3 if square else d.extents(3)
-    shape = d.choose(((1, length, width), (1, length, width), (length, width), (1, 1, width)))
-    found: dict[str, Any] = {"p": d.either(d.floats(shape), 0.95), **_norm(d, (batch, length, width), shifts=True)}
-    if d.chance(0.2):
-        found[SYMBOLIC] = (batch,)
-    for table, ids in (("w", "i"), ("t", "j")):
-        rows, columns = d.integer(2, 5), square and d.chance()
-        numbers = d.integers((batch, length), d.choose(("int64", "int32")), -rows, rows - 1)
-        if d.chance(0.3):
-            numbers = abs(numbers) % rows
-        found |= {
-            table: fixed(d.floats((batch, rows) if columns else (rows, width))),
-            f"l{table}": {"axis": int(columns)},
-        }
-        found[ids] = fixed(numbers) if d.chance(0.2) else numbers
-    return found
 
 
 WORDS, SEGMENTS = "(lw := Gather(w, i, axis=0))", "(lt := Gather(t, j, axis=0))"
@@ -134,11 +100,19 @@ for name, total, second in (
         kernels("w", DType.FLOAT),
         constant("w", "p", *["t"] * two),
         worthwhile(
-            f"kernels for ids of each position: i.shape == root.shape[:2]{' and j.shape == root.shape[:2]' * two}"
+            f"kernels for ids of each position: i.rank == 2 and i.shape == root.shape[:-1]{' == j.shape' * two}"
         ),
         worthwhile("kernels for a vector for each position: p.shape in (root.shape[1:], (1, *root.shape[1:]))"),
         "over the last axis: k in (-1, root.rank - 1)",
         "in single precision: n.attr('stash_type', 1) == 1",
         worthwhile("kernels for vectors along it: lies_along(g, root) and lies_along(b, root)"),
-        sample=_embedded,
+        drawn=(
+            """w: [R, K]; i = d.integers([B, L], "int64" | "int32", -R, R - 1); t: [T, K]; g: [K]; b: [K]; k = -1 | 2 | -2
+               j = d.integers([B, L], "int64", 0, T - 1); p: [1, L, K] | [L, K] | [1, 1, K]""",
+            """w: [3, R]; i = d.integers([3, 3], "int64", 0, R - 1); t: [3, T]; j = d.integers([3, 3], "int64", 0, T - 1)
+               p: [3, 3]; g: [3]; b: [3]; lw.axis = 1 | 0; lt.axis = 1 | 0""",
+            "g: [L, K]; b: [L, K]; k = -2",
+            """w: [R]; i = d.integers([B], "int64", 0, R - 1); t: [T]; j = d.integers([B], "int64", 0, T - 1); p: [] | [1]; g: [B]
+               b: [B]; k = -1""",
+        ),
     )

@@ -12,7 +12,6 @@ by axis: products with matrices that are known where the extents are, in 5 and 6
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from eqsat.ir.extents import differ
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.terms import int64s, matmul, reshape
-from eqsat.samples import Sampler, fixed
 
 Factors = tuple[float, ...]
 
@@ -98,45 +96,7 @@ def repeated_volume(x: Ref, by: Sequence[float], result: Ref) -> Term:
     return reshape(image, result.static_shape)
 
 
-def _nearest(d: Sampler) -> dict[str, Any]:
-    """Images and volumes, mostly by whole factors, and mostly such that each element is repeated."""
-    return _resized(d, d.choose((4, 4, 5)))
-
-
-def _volumes(d: Sampler) -> dict[str, Any]:
-    return _resized(d, 5)
-
-
-def _resized(d: Sampler, rank: int) -> dict[str, Any]:
-    x = d.array(d.extents(rank), d.choose(("float32", "float32", "uint8", "int32")))
-    by = [1.0, 1.0, *(float(d.choose((1, 2, 2, 3))) for _ in x.shape[2:])]
-    if d.chance(0.15):
-        by[-1] = d.choose((0.5, 1.5))
-    elif d.chance(0.2):
-        by[1] = 2.0
-    places, rounding = d.choose((PLAIN, PLAIN, *((centre, "round_prefer_floor") for centre in CENTRES[:2])))
-    if d.chance(0.4):
-        places = d.choose((*CENTRES, "asymmetric", "align_corners"))
-        rounding = d.choose(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
-    r: dict[str, Any] = {"mode": "nearest" if d.chance(0.7) or x.dtype.kind != "f" else "linear"}
-    r |= {"coordinate_transformation_mode": places, "nearest_mode": rounding}
-    return {"x": x, "r": r} | _by(d, x, by, r)
-
-
-def _by(d: Sampler, x: np.ndarray, by: list[float], r: dict[str, Any]) -> dict[str, Any]:
-    """Factors or sizes, at times of some axes only."""
-    if d.chance(0.2):
-        r["axes"] = tuple(range(2, x.ndim))
-        by = by[2:]
-    if d.chance(0.3):
-        shape = x.shape[-len(by) :]
-        return {"z": fixed([int(n * f) for n, f in zip(shape, by, strict=True)], "int64")}
-    return {"s": d.either(np.array(by, np.float32), 0.95)}
-
-
-equation = Equations(
-    __name__, domain="com.microsoft", source="ONNX Resize; kernels of ONNX Runtime, tried and timed", sample=_nearest
-)
+equation = Equations(__name__, domain="com.microsoft", source="ONNX Resize; kernels of ONNX Runtime, tried and timed")
 NEAREST = "nearest elements: r.attr('mode', 'nearest') == 'nearest'"
 REPEATS = "each is repeated: repeats(r, factors(r, x, s, z))"
 equation(
@@ -158,7 +118,13 @@ equation(
     "of each channel by itself: factors(r, x, s, z)[:2] == (1, 1)",
     worthwhile("more than once: max(factors(r, x, s, z)) > 1"),
     worthwhile("known extents: x.static_shape"),
-    sample=_volumes,
+    drawn=(
+        """I = 0 | 1; x: [N, C, A, B, D]; s = fixed([1, 1 | 2, 2 | 1, 2 | 3, 2 | 1.5], "float32"); z: None; r.axes = None; i: None
+           r.mode = "nearest" | "linear"; r.coordinate_transformation_mode = ("asymmetric", "half_pixel")[I] | "align_corners"
+           r.nearest_mode = ("floor", "round_prefer_floor")[I] | "ceil" """,
+        "s: None; z = [N, C, 2 * A, B, 3 * D]",
+        's = fixed([2, 2, 3], "float32"); r.axes = (2, 3, 4)',
+    ),
 )
 
 # --- interpolation
@@ -230,22 +196,6 @@ def is_slow(r: Ref, x: Ref, by: Factors, result: Ref) -> bool:
     return few and not all(f.is_integer() for f in by) and all(n <= _FEW for n, _ in extents)
 
 
-def _smooth(d: Sampler) -> dict[str, Any]:
-    """Images, and other ranks, mostly as interpolation by four or two elements that ends at the border."""
-    x = d.floats(tuple(max(n, 2) for n in d.extents(d.choose((4, 4, 4, 3, 5)))))
-    by = [1.0, 1.0, *(d.choose((0.5, 1.5, 2.0, 2.5, 3.0)) for _ in x.shape[2:])]
-    places = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
-    r: dict[str, Any] = {
-        "mode": d.choose(("linear", "linear", "nearest")) if x.ndim != 4 else d.choose(("cubic", "linear")),
-        "coordinate_transformation_mode": d.choose(places) if d.chance(0.7) else "half_pixel",
-    }
-    if d.chance(0.1):
-        r["antialias" if r["mode"] == "linear" else "exclude_outside"] = 1
-    elif r["mode"] == "cubic" and d.chance(0.3):
-        r["cubic_coeff_a"] = -0.5
-    return {"x": x, "r": r} | _by(d, x, by, r)
-
-
 equation(
     "interpolate_by_products",
     "Resize(x, *i, *s, *z, **r) == interpolated(r, x, factors(r, x, s, z), root)",
@@ -260,20 +210,18 @@ equation(
     worthwhile("some of each axis: 0 not in x.static_shape and 0 not in root.static_shape"),
     exactness=Exactness.ROUNDING,
     source="ONNX Resize; Keys 1981",
-    sample=_smooth,
+    drawn=(
+        """x: [N, C, A + 1, B + 1]; s = fixed([1, 1, 0.5 | 1.5 | 2.5, 2.0 | 1.5 | 3.0], "float32"); z: None; i: None
+           r.axes = None; r.mode = "cubic" | "linear" | "nearest"; r.cubic_coeff_a = None | -0.5; r.antialias = None
+           r.coordinate_transformation_mode = ("half_pixel" | "pytorch_half_pixel" | "align_corners" | "asymmetric"
+                                               | "half_pixel_symmetric")""",
+        'r.exclude_outside = 1; r.mode = "cubic"',
+        'r.antialias = 1; r.mode = "linear"; r.cubic_coeff_a = None; s = fixed([1, 1, 0.5, 0.5], "float32")',
+        's: None; z = [N, C, 2 * A, B + 3]; r.mode = "cubic"',
+        'x: [N, C, A + 1]; s = fixed([1, 1, 1.5 | 3], "float32"); r.mode = "linear"; r.cubic_coeff_a = None',
+        's = fixed([1.5, 2.5], "float32"); r.axes = (2, 3)',
+    ),
 )
-
-
-def _half_pixels(d: Sampler) -> dict[str, Any]:
-    """What `_smooth` draws, mostly of more than one element along each axis."""
-    found = _smooth(d)
-    found["r"]["coordinate_transformation_mode"] = "pytorch_half_pixel" if d.chance(0.85) else "align_corners"
-    if d.chance(0.15):
-        x = found["x"]
-        found |= {"s": fixed(np.array([1, 1, *(1 / n for n in x.shape[2:])], np.float32))}
-        found.pop("z", None)
-        found["r"].pop("axes", None)
-    return found
 
 
 def are_not_single(x: Ref, result: Ref) -> bool:
@@ -286,5 +234,5 @@ equation(
        == Resize(x, i, s, z, coordinate_transformation_mode='half_pixel', **r)""",
     worthwhile("an image: x.rank == 4"),
     "not a single element along an axis that is resized: are_not_single(x, root)",
-    sample=_half_pixels,
+    drawn=("", "x: [N, C, A, B]; s = fixed([1, 1, 1 / A, 1 / B], 'float32'); z: None; i: None; r.axes = None"),
 )

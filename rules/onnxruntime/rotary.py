@@ -7,9 +7,6 @@ ONNX takes tables for each sequence without positions. The kernel takes one tabl
 sequence, which a table that is looked up by positions need not have.
 """
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 
 from eqsat.conditions import kernels, worthwhile
@@ -20,7 +17,6 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.terms import int64s
 from eqsat.rules.views.extents import listed, viewed
-from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
 def rows(table: Ref) -> Term:
@@ -57,39 +53,27 @@ equation = Equations(
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime; ONNX RotaryEmbedding",
 )
+TURNED = (
+    """x: [B, H, L, 2 * D]; c: [B, L, D]; s: [B, L, D]; n = 0; d = 0; r.interleaved = 0 | 1
+       e = [B, L, D]; f = [B, L, D]""",
+    "x: [B, L, H * 2 * D]; n = H",
+    "x: [B, H, L, 2 * D + 4]; d = 2 * D",
+    "c: [1, L, D]; s: [1, L, D]",
+    "c: [1, L, D]; s: [1, 1, D]",
+    "SYMBOLS = [B, L]",
+)
 LEFT = "(r := RotaryEmbedding(x, {}, num_heads=n, rotary_embedding_dim=d, **r))"
 RIGHT = "com.microsoft.RotaryEmbedding(x, {}, num_heads=heads_of(x, n), rotary_embedding_dim=d or None, **r)"
-
-
-def _turned(d: Sampler, *, shared: bool = False) -> dict[str, Any]:
-    """Heads apart or in rows, a part of the features at times, tables for each sequence or all alike."""
-    batch, heads, length, half = d.extents(4, ones=0.15)
-    part = d.integer(1, half) if d.chance(0.3) else half
-    found: dict[str, Any] = {"x": d.floats((batch, heads, length, 2 * half), d.choose(("float32",) * 5 + ("float16",)))}
-    attributes: dict[str, Any] = {"interleaved": 1} if d.chance(0.3) else {}
-    if d.chance():
-        found["x"] = found["x"].transpose(0, 2, 1, 3).reshape(batch, length, -1)
-        attributes["num_heads"] = heads
-    if part != half:
-        attributes["rotary_embedding_dim"] = 2 * part
-    for name in "cs":
-        table = (1 if shared and d.chance(0.9) else batch, 1 if shared and d.chance(0.1) else length, part)
-        found[name] = d.floats(table, found["x"].dtype.name)
-    if shared:
-        found |= {name: fixed([batch, length, part], "int64") for name in "ef"}
-    elif d.chance(0.3):
-        found[SYMBOLIC] = (batch, length)
-    return {**found, "r": attributes}
 
 
 equation(
     "use_rotary_embedding",
     f"{LEFT.format('c, s')} == {RIGHT.format('places(c), rows(c), rows(s)')}",
-    sample=_turned,
+    drawn=TURNED,
 )
 equation(
     "use_rotary_embedding_of_one_table",
     f"{LEFT.format('(t := Expand(c, e)), Expand(s, f)')} == {RIGHT.format('places(c), rows(c), rows(s)')}",
     "tables for one sequence: c.shape == s.shape == (1, *t.shape[1:])",
-    sample=partial(_turned, shared=True),
+    drawn=TURNED,
 )

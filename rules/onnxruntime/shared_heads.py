@@ -28,7 +28,6 @@ from eqsat.rules.onnxruntime.attention import (
     SOURCE,
     leaves_rows_open,
     mask_of_scores,
-    tame,
 )
 from eqsat.rules.terms import int64s, reshape
 from eqsat.rules.views.extents import viewed
@@ -49,10 +48,10 @@ def _shared(d: Sampler) -> Instance:
         shapes = [(batch, heads, new, size), *[(batch, groups, keys, size)] * 2]
         attributes = {}
     cached = d.chance()
-    operands: list[Any] = [tame(d, *shape) for shape in shapes]
+    operands: list[Any] = [d.tame(*shape) for shape in shapes]
     operands.append(mask_of_scores(d, batch, heads, new, keys + before * cached) if d.chance() else None)
     if cached:
-        operands += [tame(d, batch, groups, before, n) for n in (size, width)]
+        operands += [d.tame(batch, groups, before, n) for n in (size, width)]
     values = [None if o is None else drawing.value(o) for o in operands]
     if values[3] is not None and d.chance(0.3):
         values[3] = _shifted(d, drawing, batch, heads, new, keys + before * cached)
@@ -66,7 +65,7 @@ def _shared(d: Sampler) -> Instance:
 
 def _shifted(d: Sampler, drawing: Drawing, batch: int, heads: int, queries: int, keys: int) -> str:
     """A mask of which rows that forbid everything are NaN, at times repeated."""
-    mask = tame(d, d.choose((1, batch)), d.choose((1, heads)), d.choose((1, queries)), keys)
+    mask = d.tame(d.choose((1, batch)), d.choose((1, heads)), d.choose((1, queries)), keys)
     mask[d.rng.random(mask.shape) < 0.2] = -np.inf
     mask[..., 0, :] = -np.inf if d.chance(0.7) else mask[..., 0, :]
     given = drawing.value(mask)

@@ -17,7 +17,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operators.onnxruntime_attention import TURNED_BLOCK
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.attention.rotary_reading import whole_features
-from eqsat.rules.onnxruntime.attention import SOURCE, tame
+from eqsat.rules.onnxruntime.attention import SOURCE
 from eqsat.rules.onnxruntime.rotary import rows
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.parts import parts_by_class
@@ -33,11 +33,11 @@ def _draw(d: Sampler) -> Instance:
     heads, size, queries = groups * d.choose((1, 2, 3)), 16 * half - 8 * d.chance(0.1), 1 if d.chance(0.85) else 2
     batch = 1 if queries > 1 or d.chance(0.3) else batch
     widths = [heads * size, groups * size, groups * size]
-    whole = drawing.value(tame(d, batch, queries, sum(widths)))
+    whole = drawing.value(d.tame(batch, queries, sum(widths)))
     cut = drawing.value(fixed(widths, "int64"))
     q, k, v = drawing.builder.op("Split", whole, cut, outputs=3, axis=2)
     if d.chance(0.2):
-        v = drawing.value(tame(d, batch, queries, groups * size))
+        v = drawing.value(d.tame(batch, queries, groups * size))
     part = size // 2 - d.chance(0.1)
     tables = [drawing.value(d.floats((batch, queries, part))) for _ in "cs"]
     turns: dict[str, Any] = {"interleaved": 1} if d.chance(0.3) else {}
@@ -46,10 +46,10 @@ def _draw(d: Sampler) -> Instance:
     others = tables if d.chance(0.9) else tables[::-1]
     turns |= {"interleaved": 0} if d.chance(0.1) else {}
     k = drawing.op("RotaryEmbedding", k, *others, num_heads=groups, **turns)
-    past = [drawing.value(tame(d, batch, groups, stored, size)) for _ in "kv"]
+    past = [drawing.value(d.tame(batch, groups, stored, size)) for _ in "kv"]
     total = stored + queries
     lengths = [drawing.value(fixed(n, "int32")) for n in ([total - 1] * batch, total)]
-    mask = [None, None, None, drawing.value(tame(d, 1, 1, queries, total))] if d.chance() else []
+    mask = [None, None, None, drawing.value(d.tame(1, 1, queries, total))] if d.chance() else []
     attributes = {"num_heads": heads, "kv_num_heads": groups, "causal": d.integer(0, 1), "do_rotary": 0}
     return drawing.finish(*drawing.op(GROUPED, q, k, v, *past, *lengths, *mask, outputs=3, **attributes))
 

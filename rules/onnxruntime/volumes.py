@@ -6,8 +6,6 @@ copy of the planes for each tap along the first axis, side by side as channels. 
 taps are convolutions by themselves, whose results are added.
 """
 
-from typing import Any
-
 from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
@@ -15,7 +13,6 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.terms import int64s, reshape, total, transpose
-from eqsat.samples import Sampler
 
 _TAPS = {"strides": (1, 1, 1), "dilations": (1, 1, 1), "pads": (0,) * 6}
 
@@ -102,42 +99,8 @@ def from_planes(value: Term, result: Ref) -> Term:
     return transpose(reshape(value, (images, kept, filters, *plane)), (0, 2, 1, 3, 4))
 
 
-def _convolution(d: Sampler, kernel: tuple[int, ...], within: bool) -> dict[str, Any]:
-    """Volumes, mostly, with steps and borders along the first axis, and along the others if ``within``."""
-    rank, group = len(kernel), d.choose((1, 1, 1, 2))
-    x = d.floats((d.integer(1, 2), 2 * group, *(n + 3 for n in d.extents(rank, ones=0))))
-    p: dict[str, Any] = {"group": group, "kernel_shape": kernel}
-    if d.chance(0.15):
-        p["auto_pad"] = "SAME_UPPER"
-    else:
-        p |= {"dilations": (d.integer(1, 2), *[d.integer(1, 2) if within else 1] * (rank - 1))} if d.chance(0.3) else {}
-        p["pads"] = tuple(d.integer(0, 1) if i % rank == 0 or within else 0 for i in range(2 * rank))
-    if d.chance(0.3):
-        p["strides"] = (d.integer(1, 2), *[d.integer(1, 2) if within else 1] * (rank - 1))
-    w = d.floats((3 * group, 2, *kernel))
-    return {"x": x, "w": d.either(w, 0.95), "p": p} | ({"b": d.floats((3 * group,))} if d.chance() else {})
-
-
-def _along_first(d: Sampler) -> dict[str, Any]:
-    return _convolution(d, (d.choose((1, 2, 3)), 1, d.choose((1, 1, 1, 1, 2))), within=d.chance(0.15))
-
-
-def _within_planes(d: Sampler) -> dict[str, Any]:
-    return _convolution(d, (d.choose((1, 2, 3)), 3, 2) if d.chance(0.9) else (2, 2), within=True)
-
-
-def _of_each_channel(d: Sampler) -> dict[str, Any]:
-    """As `_within_planes`, with a filter for each channel."""
-    found = _within_planes(d)
-    channels = found["x"].shape[1]
-    found["p"]["group"] = channels if d.chance(0.9) else 1
-    kernel = found["p"]["kernel_shape"]
-    return found | {
-        "w": d.either(d.floats((channels, channels // found["p"]["group"], *kernel)), 0.95),
-        **({"b": d.floats((channels,))} if "b" in found else {}),
-    }
-
-
+DRAWN = """G = 1 | 2; p.group = G; p.auto_pad = None | "SAME_UPPER"; p.dilations = None; p.strides = None | (2, 1, 1); b: [3 * G]
+           x: [N, 2 * G, A + 3, B + 3, C + 3];"""
 equation = Equations(
     __name__,
     where=[
@@ -157,7 +120,12 @@ equation(
     "along the first axis only: is_along_first(p, w)",
     worthwhile("of several elements: w.shape[2] > 1"),
     worthwhile("borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'"),
-    sample=_along_first,
+    drawn=(
+        f"{DRAWN} K = 3 | 2 | 1; w: [3 * G, 2, K, 1, 1]; p.pads = (1, 0, 0, 1, 0, 0); p.dilations = None | (2, 1, 1)",
+        "w: [3 * G, 2, K, 1, 2]",
+        "p.pads = (1, 0, 1, 1, 0, 0)",
+        "p.strides = (1, 2, 1)",
+    ),
 )
 equation(
     "convolve_planes",
@@ -167,7 +135,11 @@ equation(
     "one tap along the first axis, or all channels at once: w.shape[2] == 1 or p.attr('group', 1) == 1",
     "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
     worthwhile("within planes: max(w.shape[3:]) > 1"),
-    sample=_within_planes,
+    drawn=(
+        f"{DRAWN} K = 3 | 2 | 1; w: [3 * G, 2, K, 3, 2]; p.pads = (d.integer(0, 1), 0, 1, 1, 1, 0)",
+        "p.strides = (1, 2, 1); p.dilations = (2, 1, 2)",
+        "K = 1; G = 2",
+    ),
 )
 equation(
     "add_convolutions_of_planes_by_tap",
@@ -176,5 +148,10 @@ equation(
     "borders as stated: p.attr('auto_pad', 'NOTSET') == 'NOTSET'",
     worthwhile("a filter for each channel: p.attr('group', 1) == x.shape[1] == w.shape[0] > 1"),
     worthwhile("several taps along the first axis, within planes: w.shape[2] > 1 and max(w.shape[3:]) > 1"),
-    sample=_of_each_channel,
+    drawn=(
+        f"""{DRAWN} K = 3 | 2 | 1; x: [N, M, A + 3, B + 3, C + 3]; w: [M, 1, K, 3, 2]; b: [M]; p.group = M
+            p.pads = (1, 0, 1, 0, 1, 0)""",
+        "p.strides = (1, 2, 1); p.dilations = (2, 1, 2)",
+        "w: [M, M, K, 3, 2]; p.group = 1",
+    ),
 )

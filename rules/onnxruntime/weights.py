@@ -4,8 +4,6 @@ The weights stay in 4 bits until they are multiplied; at run time, ONNX Runtime 
 kernel reads them column by column, and integers with a sign 8 larger.
 """
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -14,7 +12,6 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, literal
-from eqsat.samples import Sampler, fixed
 
 
 def packed(integers: np.ndarray) -> np.ndarray:
@@ -38,24 +35,6 @@ def points_of(z: Ref | None, w: Ref, block: int) -> Term:
     return literal(packed(np.zeros((columns, inner // block), w.dtype.numpy) if z is None else z.elements.T))
 
 
-def _draw(d: Sampler) -> dict[str, Any]:
-    """Weights of 4 bits in blocks along the rows; now and then along the columns, or in blocks the kernel does not take."""
-    rows, columns, count = d.extents(3)
-    block = d.choose((16, 16, 32, 64, 24, 8))
-    kind = d.choose(("int4", "uint4", "int4", "uint4", "int8"))
-    least = -8 if kind == "int4" else 0
-    dtype = {"int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4, "int8": np.int8}[kind]
-    axis, shape = d.choose(((0, (count * block, columns)),) * 4 + ((1, (columns * block, count * block)),))
-    scales = (count, columns) if axis == 0 else (columns * block, count)
-    found: dict[str, Any] = {
-        "x": d.floats((*d.shape(1, 2), rows, shape[0])),
-        "w": fixed(d.rng.integers(least, least + (16 if kind != "int8" else 99), shape).astype(dtype)),
-        "s": fixed(d.positive(scales)),
-        "n": {"axis": axis, "block_size": block},
-    }
-    return found | ({"z": fixed(d.rng.integers(least, least + 16, scales).astype(dtype))} if d.chance() else {})
-
-
 equation = Equations(
     __name__,
     where=[kernels("x", DType.FLOAT), kernels("s", DType.FLOAT)],
@@ -73,7 +52,12 @@ equation(
     worthwhile("kernels for matrices: x.rank >= 2"),
     "blocks along the rows: i % 2 == 0",
     worthwhile("kernels for blocks of 16, 32, 64 and so on: b >= 16 and b & (b - 1) == 0 and w.shape[0] % b == 0"),
-    sample=_draw,
+    drawn=(
+        """Q = d.choose((16, 32)) | 64 | 24 | 8; I = 0 | 1; x: float32[*ANY, A, T * Q]; s = d.positive([T, C]); i = 0; b = Q
+           w: (int4, uint4)[I][T * Q, C]; z: (int4, uint4)[I][T, C]; n.output_dtype = None""",
+        "w: int8[T * Q, C]; z: int8[T, C]",
+        "x: float32[A, C * Q]; w: int4[C * Q, T * Q]; s = d.positive([C * Q, T]); z: int4[C * Q, T]; i = 1",
+    ),
 )
 
 
@@ -83,23 +67,6 @@ equation(
 def are_of_four_bits(z: Ref) -> bool:
     """Whether all zero points are whole numbers of 4 bits."""
     return bool(np.isin(z.elements, np.arange(-8, 8)).all())
-
-
-def _draw_groups(d: Sampler) -> dict[str, Any]:
-    columns, count, rows = d.extents(3)
-    block = d.choose((16, 16, 32, 24))
-    most = d.choose((7, 7, 7, 9))
-    shape = d.choose(((columns, count * block),) * 5 + ((count * block, columns),))
-    points = d.rng.integers(-8, d.choose((8, 8, 8, 12)), (columns, count, 1)) + np.float32(d.choose((0, 0, 0, 0.5)))
-    return {
-        "x": d.floats((*d.shape(1, 2), rows, shape[1])),
-        "q": fixed(d.rng.integers(-8, most + 1, (columns, count, block)).astype(np.int8)),
-        "s": fixed(d.positive((columns, count, d.choose((1,) * 5 + (block,))))),
-        "z": fixed(points.astype(np.float32)),
-        "f": fixed(shape, "int64"),
-        "cast": {"to": int(DType.FLOAT)},
-        "t": {"perm": (1, 0)},
-    }
 
 
 for suffix, integers in (
@@ -122,5 +89,12 @@ for suffix, integers in (
         worthwhile(
             "kernels for blocks of 16, 32, 64 and so on: q.shape[2] >= 16 and q.shape[2] & (q.shape[2] - 1) == 0"
         ),
-        sample=_draw_groups,
+        drawn=(
+            """Q = d.choose((16, 32)) | 24; x: float32[*ANY, A, T * Q]; q = d.integers([C, T, Q], "int8", -8, 7 | 9)
+               s = d.positive([C, T, 1]); z = d.integers([C, T, 1], "int8", -8, 7 | 11) * fixed(1, "float32").array; cast.to = 1
+               f = [C, T * Q]; t.perm = (1, 0)""",
+            "f = [T * Q, C]; x: float32[A, C]",
+            "s = d.positive([C, T, Q])",
+            "z = d.floats([C, T, 1])",
+        ),
     )

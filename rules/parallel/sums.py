@@ -8,7 +8,6 @@ where the sum does not.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.linear.alignment import largest, lies_along, limit, reshaped, spread
 from eqsat.rules.parallel.convolutions import enlarged, explicit, window
 from eqsat.rules.terms import add, mul, sub, total
-from eqsat.samples import Sampler, fixed
 
 
 def covers(p: Ref, w: Ref, q: Ref, v: Ref) -> bool:
@@ -70,63 +68,6 @@ def with_itself(w: Ref, s: Ref | None = None, sign: int = 1) -> Term:
     return add(w, enlarged(added, ones, kernel))
 
 
-def _at_times_huge(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
-    """Floats whose sums may overflow."""
-    found = d.floats(shape)
-    return np.copysign(np.float32(3e38), found) if d.chance(0.25) else found
-
-
-def _branch(d: Sampler, channels: tuple[int, int, int], rank: int, stride: int, common: int) -> tuple[Any, Any, Any]:
-    """Attributes, weights and bias of a convolution that keeps the extents but for its stride. ``channels``: outside, inside a
-    group, groups. ``common``: what the extents of the kernel mostly are."""
-    outside, inside, groups = channels
-    kernel = [common if d.chance(0.7) else d.choose((1, 2, 3)) for _ in range(rank)]
-    dilation = 2 if d.chance(0.2) and max(kernel) < 4 else 1
-    totals = [dilation * (k - 1) for k in kernel]
-    begins = [n // 2 if d.chance(0.9) else d.integer(0, n) for n in totals]
-    pads = (*begins, *(n - begin for n, begin in zip(totals, begins, strict=True)))
-    own = {"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {"pads": pads, "dilations": (dilation,) * rank}
-    weights = _at_times_huge(d, (outside, inside, *kernel))
-    bias = d.choose((None, fixed(d.floats((outside,)))))
-    return {"group": groups, "strides": (stride,) * rank, **own}, d.either(weights, 0.95), bias
-
-
-def _input(d: Sampler, rank: int) -> tuple[np.ndarray, int]:
-    """A value, at times of zeros, and its channels."""
-    channels = d.choose((2, 3, 4))
-    x = d.floats((d.integer(1, 2), channels, *(d.integer(6, 8) for _ in range(rank))))
-    return x * np.float32(d.chance(0.7)), channels
-
-
-def _added(d: Sampler) -> dict[str, Any]:
-    """Two convolutions of one input, mostly in as many groups."""
-    rank, stride, common = d.choose((1, 2)), d.choose((1, 1, 2)), d.choose((1, 3, 3, 5))
-    x, channels = _input(d, rank)
-    groups, outside = d.choose((1, 1, channels)), channels * d.integer(1, 2)
-    p, w, b = _branch(d, (outside, channels // groups, groups), rank, stride, common)
-    if d.chance(0.4):
-        groups, outside = d.choose(((channels + 1 - groups, outside), (1, 1), (1, 1)))
-    q, v, c = _branch(d, (outside, channels // groups, groups), rank, stride, common)
-    if d.chance(0.15):  # one element beside several, through windows that look alike
-        x, kernel = x.reshape(-1)[: channels * 3].reshape(1, channels, 3), (channels, channels, 3)
-        w, v = (fixed(d.floats(kernel)) for _ in "wv")
-        p, q, b, c = {"auto_pad": "SAME_UPPER"}, {}, None, None
-    return {"x": x, "w": w, "b": b, "p": p, "v": v, "c": c, "q": q}
-
-
-def _scaled(d: Sampler) -> dict[str, Any]:
-    """A convolution, mostly of each channel by itself, and a scale and a shift for its input."""
-    rank = d.choose((1, 2))
-    x, channels = _input(d, rank)
-    groups, outside = d.choose((1, channels, channels)), channels
-    if d.chance(0.1):
-        groups, outside = 1, 1
-    p, w, b = _branch(d, (outside, channels // groups, groups), rank, 1, d.choose((1, 3)))
-    along = (channels, *(1,) * rank)
-    s, t = (_at_times_huge(d, along if d.chance(0.8) else d.broadcast_of(x.shape)) for _ in "st")
-    return {"x": x, "w": w, "b": b, "p": p, "s": fixed(s), "t": d.either(t, 0.95)}
-
-
 equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
@@ -136,6 +77,18 @@ equation = Equations(
 SINGLE = kernels("x", DType.FLOAT, DType.DOUBLE)
 CENTRED = "the element is in the middle of its window: sees_middle(p, x, w)"
 
+SCALED = (
+    """x: [N, C, A + 3, B + 3]; w: [C, 1, 3, 3]; p.group = C; b: [C]; p.pads = (1, 1, 1, 1); p.strides = None; p.dilations = None
+       s: [C, 1, 1] | [1, C, 1, 1] | []; t: [C, 1, 1] | [1, C, 1, 1] | [] | [B + 3]; p.auto_pad = None""",
+    "w: [C, C, 3, 3]; p.group = 1",
+    "s: [B + 3] | [A + 3, 1]",
+    "x: [N, C, A + 3]; w: [C, 1, 3]; p.pads = (1, 1); s: [C, 1]; t: [C, 1]",
+    "p.pads = (2, 0, 1, 1) | (0, 2, 2, 0)",
+    "w: [1, C, 3, 3]; b: [1]; p.group = 1",
+    """x = d.floats([N, C, A + 3, B + 3]) * 0; w = d.floats([C, 1, 3, 3]) * 0 + 3e38; s = fixed(3e38, "float32")
+       t: float32[C, 1, 1]""",
+    "b = d.floats([C]) * 0 + 3e38; t = fixed(3e38 | -3e38, 'float32'); x: float32[N, C, A + 3, B + 3]; s: float32[()]",
+)
 equation(
     "add_convolutions_of_one_input",
     "Conv(x, w, *b, **p) + Conv(x, v, *c, **q) == Conv(x, summed(w, v), total(b, c), **p)",
@@ -148,7 +101,19 @@ equation(
     "as many channels: w.shape[0] == v.shape[0]",
     "one window is in the middle of the other: covers(p, w, q, v)",
     "w + v and b + c finite: stay_finite(w, v) and stay_finite(b, c)",
-    sample=_added,
+    drawn=(
+        """x: [N, C, A + 4, B + 4]; w: [M, C, 3, 3]; b: [M]; p.pads = (1, 1, 1, 1); p.strides = (S, S); p.dilations = (1, 1)
+           S = 1 | 2; v: [M, C, 1, 1]; c: [M]; q.pads = (0, 0, 0, 0); q.strides = (S, S); q.dilations = (1, 1)
+           p.auto_pad = None; q.auto_pad = None""",
+        "v: [M, C, 1, 3] | [M, C, 3, 3]; q.pads = (0, 1, 0, 1) | (1, 1, 1, 1)",
+        "v: [M, C, 2, 2]; q.pads = (1, 0, 0, 1)",
+        "w: [C, 1, 3, 3]; b: [C]; p.group = C; v: [C, 1 | C, 1, 1]; c: [C]; q.group = C | 1",
+        "v: [1, C, 1, 1]; c: [1]; b: None",
+        "p.dilations = (2, 2); p.pads = (2, 2, 2, 2)",
+        """x: [1, C, 3]; w: [C, C, 3]; v: [C, C, 3]; b: None; c: None; p.auto_pad = "SAME_UPPER"; p.pads = None; q.pads = None
+           p.strides = None; q.strides = None; p.dilations = None; q.dilations = None""",
+        "w = d.floats([M, C, 3, 3]) * 0 + 3e38; v = d.floats([M, C, 1, 1]) * 0 + 3e38; x = d.floats([N, C, A + 4, B + 4]) * 0",
+    ),
 )
 equation(
     "add_input_to_convolution",
@@ -159,7 +124,7 @@ equation(
     worthwhile("the sum is another value: root.handle not in (p.handle, x.handle)"),
     CENTRED,
     worthwhile("each channel by itself, which is merged with no other convolution: w.shape[1] == 1"),
-    sample=_scaled,
+    drawn=SCALED,
 )
 for name, sign in (("add_scaled_input_to", 1), ("subtract_scaled_input_from", -1)):
     equation(
@@ -174,5 +139,5 @@ for name, sign in (("add_scaled_input_to", 1), ("subtract_scaled_input_from", -1
         "s lies along the channels: lies_along(s, x, 1)",
         "t lies along the channels: lies_along(t, x, 1)",
         "w + s and b + t finite: stay_finite(w, s) and stay_finite(b, t)",
-        sample=_scaled,
+        drawn=SCALED,
     )

@@ -3,7 +3,6 @@ integers, and with one that is computed to floats: ConvInteger takes several tim
 """
 
 import math
-from typing import Any
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named
@@ -24,7 +23,6 @@ from eqsat.rules.quantised.integer_bounds import (
 from eqsat.rules.quantised.integer_products import SOURCE
 from eqsat.rules.quantised.pairs import column, per_tensor
 from eqsat.rules.terms import add, mul, sub
-from eqsat.samples import Sampler, fixed
 
 
 def terms(w: Ref) -> int:
@@ -84,27 +82,6 @@ equation(
 )
 
 
-def _dynamic(d: Sampler) -> dict[str, Any]:
-    """Bytes of a scale and zero point that are computed, by constant weights of one scale, at times of one for each place."""
-    groups, rank, dtype = d.choose((1, 1, 2)), d.choose((3, 4)), d.choose(("int8", "uint8"))
-    batch, channels, filters, *window = d.extents(rank + 1)
-    one, ones, floats = d.choose(((), (1,))), (1,) * (rank - 2), "float32" if d.chance(0.9) else "float64"
-    padding = d.integer(0, 1)
-    several = (3 + 2 * padding,) if d.chance(0.1) else (*ones, 1, 1, 1) if d.chance(0.1) else one
-    found = {"sa": d.positive(one, floats), "sw": fixed(d.positive(several, floats))}
-    found |= {"conv": {"group": groups} | ({"pads": [1, 1] * len(ones)} if padding else {})}
-    found |= {"k": {"to": int(DType.FLOAT if floats == "float32" else DType.DOUBLE)}}
-    least = 254 if d.chance(0.1) else 0
-    if least:  # more products than int32 may hold the sum of
-        dtype, channels, window = "uint8", 34_000, ones
-        found |= {"za": d.integers(one, "uint8", 0, 1)} if d.chance() else {}
-    else:
-        found |= {"za": d.integers(one, "uint8")} if d.chance(0.8) else {}
-        found |= {"zw": fixed(d.integers((), dtype))} if d.chance() else {}
-    found |= {"a": d.integers((batch, channels * groups, *(n + 2 for n in window)), "uint8", least)}
-    return found | {"w": fixed(d.integers((filters * groups, channels, *window), dtype, least or None))}
-
-
 equation(
     "convolve_floats",
     """Cast(ConvInteger(a, w, *za, *zw, **conv), to=1, **k) * (sa * sw)
@@ -115,5 +92,15 @@ equation(
     "scales add no axes: sa.rank <= 1 and sw.rank <= 1",
     "no sum overflows: total(terms(w), a, za, w, zw) <= INT32_MAX",
     exactness=Exactness.ROUNDING,
-    sample=_dynamic,
+    drawn=(
+        """G = 1 | 2; a: uint8[A, C * G, W + 2]; w = fixed(d.integers([M * G, C, W], "int8")); sa = d.positive([] | [1])
+           za = d.integers([] | [1], "uint8"); sw = d.positive([] | [1]); zw = d.integers([], "int8"); conv.group = G
+           conv.pads = None | (1, 1); conv.strides = None; conv.dilations = None; conv.auto_pad = None""",
+        'w = fixed(d.integers([M * G, C, W], "uint8")); zw = d.integers([], "uint8")',
+        "sw = d.positive([3])",
+        "sa = d.positive([1, 1, 1]) | d.positive([1, 1, 1, 1]); sw = d.positive([1, 1, 1, 1])",
+        'sa = d.positive([1]).astype("float64"); sw = fixed(d.positive([]), "float64"); k.to = 11',
+        """a = d.integers([2, 34000, 1], "uint8", 254); w = fixed(d.integers([1, 34000, 1], "uint8", 254)); conv.group = 1
+           za = d.integers([], "uint8", 0, 1); zw: None; conv.pads = None""",
+    ),
 )

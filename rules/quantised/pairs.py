@@ -18,7 +18,7 @@ from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal,
 from eqsat.rules.linear.alignment import largest, limit
 from eqsat.rules.terms import by_class, reshape
 from eqsat.samples import Sampler, fixed
-from eqsat.samples.quantised import parameters, values
+from eqsat.samples.quantised import parameters
 
 BYTES = frozenset((DType.INT8, DType.UINT8))
 """Integer types on which kernels for movement, Clip and MaxPool exist."""
@@ -288,22 +288,13 @@ equation(
 # --- types that are stated
 
 
-def _stated(d: Sampler) -> dict[str, Any]:
-    """Integers that are dequantised to a type that is stated, mostly that of the scale."""
-    shape = d.shape()
-    drawn = parameters(d, shape)
-    stated = {"output_dtype": int(d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT16)))}
-    found = {"q": d.integers(shape, drawn["dtype"]), "n": drawn["attributes"] | stated}
-    return found | values(drawn)
-
-
 equation(
     "leave_out_stated_type_of_scale",
     "D(q) == DequantizeLinear(q, s, *z, output_dtype=None, **n)",
     worthwhile("a type is stated: n.attr('output_dtype', 0)"),
     "it is that of the scale: n.dtype is s.dtype",
     source="ONNX DequantizeLinear: output_dtype",
-    sample=_stated,
+    drawn="q: int8[*ANY, A]; s = d.positive([]); z: int8[()]; n.output_dtype = 1 | 10 | 16",
 )
 
 # --- clamps that saturation makes superfluous

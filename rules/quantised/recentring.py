@@ -7,7 +7,6 @@ products that want unsigned operands to the quantisations that make them, past m
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from eqsat.rules.quantised.pairs import shorthands
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import complete_nodes
 from eqsat.rules.views.movement import moves_elements
-from eqsat.samples import Sampler, fixed
 
 
 def recenter(value: Term) -> Apply:
@@ -86,13 +84,6 @@ for _name, _of, _domain in (
     )
 
 
-def _added(d: Sampler) -> dict[str, Any]:
-    q = d.integers(d.shape(), d.choose(("int8",) * 4 + ("uint8",)))
-    number = np.full(d.choose(((), (1,), (1,), (2, *q.shape))), d.choose((128, 128, 128, 127)))
-    types = {"cast": {"to": int(DType.INT32)}, "back": {"to": int(DType.UINT8)}}
-    return types | {"q": q, "c": fixed(number, "int32")}
-
-
 equation(
     "multiply_unsigned_activations",
     "MatMulInteger(q, w, *z, *y) == MatMulInteger(R(q), w, recentred_point(z), y)",
@@ -105,23 +96,9 @@ equation(
     "signed bytes in a wider type, and unsigned: q.dtype is int8 and c.dtype is int32 and root.dtype is uint8",
     every_element("c", 128),
     "c enlarges nothing: root.shape == q.shape",
-    sample=_added,
+    drawn="""q: int8[*ANY, A] | uint8[*ANY, A]; cast.to = 6; back.to = 2
+             c = fixed(128 | 127, "int32") | fixed([128], "int32") | fixed([[[[128]]]], "int32")""",
 )
-
-
-def _compensated(d: Sampler) -> dict[str, Any]:
-    rows, inner, columns = d.extents(3)
-    axis, number = d.choose((0, 0, 0, -2, 1)), d.choose((128, 128, 3, 300, -1))
-    if axis == 1:
-        rows = columns = inner
-    return {
-        "a": d.integers(d.choose(((rows, inner),) * 4 + ((inner,),)), d.choose(("uint8",) * 5 + ("int8",))),
-        "w": fixed(d.integers((inner, columns), "int8")),
-        "x": fixed([axis], "int64"),
-        "c": fixed(np.full(d.choose(((), (), (1,))), number), "int32"),
-        "cast": {"to": int(DType.INT32)},
-        "r": {"keepdims": 0} if d.chance(0.3) else {},
-    }
 
 
 equation(
@@ -132,7 +109,12 @@ equation(
     "one number of the type: c.low == c.high and 0 <= c.low <= 255",
     "what is taken off enlarges nothing: root.shape == p.shape",
     source="(q - z) @ w = q @ w - z * sum(w)",
-    sample=_compensated,
+    drawn=(
+        """a: uint8[A, K] | int8[A, K]; w = fixed(d.integers([K, N], "int8")); x = [0] | [-2]; r.keepdims = 0 | 1; cast.to = 6
+           c = fixed(128 | 3 | 300 | -1, "int32")""",
+        "a: uint8[K]; r.keepdims = 1",
+        'a: uint8[K, K]; w = fixed(d.integers([K, K], "int8")); x = [1]',
+    ),
 )
 equation("cancel_recentring", "eqsat.Recenter(R(q), **again) == q", source="an involution")
 equation(

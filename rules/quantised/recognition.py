@@ -5,7 +5,6 @@ a Clip of the integers, until the bounds of the quantised value show that nothin
 """
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from eqsat.rules.quantised.pairs import (
     shorthands,
     zero_of,
 )
-from eqsat.samples import Applied, Sampler, fixed
 
 CARRIERS = (DType.FLOAT, *HALVES)
 """Types that quantisers take, in which bytes are exact, and sums of whole numbers that are bytes."""
@@ -111,25 +109,17 @@ _SAME_SHAPE = "constants enlarge nothing: root.shape == x.shape"
 # --- quantisation
 
 
-def _near_ties(d: Sampler) -> np.ndarray:
-    """Floats around the range of bytes, many of them halfway between whole numbers."""
-    return (d.integers(d.shape(), "int16", -600, 600) / 2.0).astype(d.choose(("float32",) * 9 + ("float16",)))
-
-
-def _number(d: Sampler, value: float, like: np.ndarray) -> Any:
-    return fixed(np.full(d.choose(((), (), (1,), (1, 1))), value, like.dtype))
-
-
-def _range(d: Sampler) -> dict[str, Any]:
-    """Bounds that are mostly the range of the type, or one narrower; the type; and a number to be added."""
-    x, to = _near_ties(d), d.choose((DType.INT8, DType.UINT8) * 4 + (DType.INT32,))
-    least, greatest = integer_range(to if to in BYTES else DType.INT8)
-    ranges = ((least, greatest), (least + 1, greatest), (least, greatest - 1), (-7, 7), (-127.5, 127), (-np.inf, 127))
-    bounds = zip(("low", "high"), d.choose(ranges), strict=True)
-    constants = {name: fixed(np.asarray(value, x.dtype)) for name, value in bounds}
-    return {"x": x, **constants, "cast": {"to": int(to)}, "c": _number(d, d.choose((0, 3, 100, -7, 0.5)), x)}
-
-
+TIES = "x = (d.integers([*ANY, A], 'int16', -600, 600) / 2).astype('float32' | 'float16');"
+"""Floats around the range of bytes, many of them halfway between whole numbers."""
+RANGE = (
+    f"{TIES} low = -128 | -127 | -7; high = 127 | 126 | 7; cast.to = 3; c = 0 | 3 | 100 | -7",
+    "low = 0 | 1 | -7; high = 255 | 254 | 127; cast.to = 2",
+    "low = -127.5; high = 127",
+    "low = -inf | 5; high = 127 | -5",
+    "c = 0.5 | 300",
+    "c = fixed([[[[3]]]], 'float32') | fixed([3], 'float32')",
+    "cast.to = 6",
+)
 _of_the_type = (
     constant("low", "high"),
     kernels("x", *CARRIERS),
@@ -152,7 +142,7 @@ for _name, _rounded, _zero, _where in (
            == narrowed(QuantizeLinear(x, number(1, x.dtype), number({_zero}, root.dtype)), root.dtype, low, high)""",
         *_of_the_type,
         *_where,
-        sample=_range,
+        drawn=RANGE,
     )
 equation(
     "add_zero_point_before_clip",
@@ -161,7 +151,7 @@ equation(
     kernels("x", *CARRIERS),
     "whole numbers: whole(low, high, c)",
     source="rounding of sums is monotone",
-    sample=_range,
+    drawn=RANGE,
 )
 
 
@@ -174,35 +164,6 @@ equation(
 )
 
 
-def _in_half(d: Sampler, node: str, scale: str, value: float) -> dict[str, Any]:
-    """A scale by which a quantiser divides in float16, as it is of that type or the node says so."""
-    stated = d.chance()
-    return {
-        scale: fixed(value, "float32" if stated else "float16"),
-        node: {"precision": int(DType.FLOAT16)} if stated else {},
-    }
-
-
-def _known_bounds(d: Sampler) -> dict[str, Any]:
-    dtype = DType.of(d.choose(("int8", "uint8")))
-    least, greatest = integer_range(dtype)
-    scale, zero = d.choose((1 / 254, 1 / 127, 1 / 64, 1.0)), d.choose((0, 0, least + 1, 3))
-    x = d.floats(d.shape()) * np.float32(d.choose((1, 100)))
-    several = d.choose(((),) * 8 + (x.shape[:1],))
-    scales = np.full(several, d.choose((scale,) * 8 + (-scale,)), np.float32)
-    scales.reshape(-1)[:1] *= np.float32(d.choose((1, 4)))
-    found: dict[str, Any] = {"s": fixed(scales), "z": fixed(np.full(several, zero), dtype), "n": {"axis": 0}}
-    found["x"] = Applied(d.choose(("Relu", "Sigmoid", "Tanh", "Neg")), x)
-    if d.chance(0.8):
-        found["a"] = fixed(least + d.choose((0, 1, 120)), dtype)
-    if d.chance(0.8):
-        found["b"] = fixed(greatest - d.choose((0, 1, 100)), dtype)
-    if d.chance(0.15):  # 1 / s is less than 127.5, and no longer so in float16
-        found |= _in_half(d, "n", "s", 0.00784315)
-        found |= {"x": Applied("Sigmoid", x * 100), "z": fixed(0, "uint8"), "a": None, "b": fixed(127, "uint8")}
-    return found
-
-
 equation(
     "drop_clip_behind_quantize",
     "Clip(Q(x), *a, *b) == Q(x)",
@@ -213,26 +174,30 @@ equation(
     "no integer below a: a is None or number_of(a) <= quantised_bound(x.low, s, z, root.dtype, -1)",
     "no integer above b: b is None or number_of(b) >= quantised_bound(x.high, s, z, root.dtype, 1)",
     source="quantisation is monotone",
-    sample=_known_bounds,
+    drawn=(
+        """x = Applied("Relu" | "Tanh" | "Neg", d.floats([*ANY, K]) * 30); s = fixed(1 / 127 | 1 / 254 | 1.0, "float32")
+           z = fixed(0 | 3, "int8"); a = fixed(-128 | -127 | -8, "int8"); b = fixed(127 | 126 | 27, "int8"); n.axis = 0""",
+        """x = Applied("Sigmoid" | "Relu", d.floats([*ANY, K])); s = fixed(1 / 254 | 1 / 64, "float32"); z = fixed(0 | 1, "uint8")
+           a = fixed(0 | 1 | 3, "uint8"); b = fixed(255 | 254 | 155, "uint8")""",
+        "x = Applied('Tanh', d.floats([K, A])); s = fixed([1 / 127] + [1 / 32] * (K - 1), 'float32'); z = fixed([0] * K, 'int8')",
+        "s = fixed(-1 / 127, 'float32')",
+        """x = Applied("Sigmoid", d.floats([A]) * 100); s = fixed(0.00784315, "float32"); n.precision = 10; z = fixed(0, "uint8")
+           a: None; b = fixed(127, "uint8")""",
+    ),
 )
 
 
-def _scaled(d: Sampler, exact: float) -> dict[str, Any]:
-    factor = float(2.0 ** d.integer(-5, 5)) if d.chance(exact) else d.choose((100.0, 0.3, 7.7))
-    x, half = _near_ties(d), d.chance(0.2)
-    if half:  # quotients in float16, where whole numbers are far apart
-        x = x.astype(np.float32) * 60
-    if d.chance(0.25):
-        factor *= d.choose((-1.0, 1e34 if x.dtype == np.float32 else 100.0, 0.0, 0.0))
-    x = x / x.dtype.type(factor or 1)
-    shapes = ((), (1,), (1,) * x.ndim)
-    number = np.full(d.choose((*shapes, *shapes, (1,) * (x.ndim + 1), x.shape)), factor, x.dtype)
-    number.reshape(-1)[0] *= d.choose((1, 1, 1, 2))
-    found = {"x": x, "c": fixed(number), "e": fixed(x.dtype.type(1 if d.chance(0.85) else 0.5))}
-    found |= {"z": fixed(d.choose((0, 5)), d.choose(("int8", "uint8")))}
-    return found | (_in_half(d, "n", "e", 1) | {"z": fixed(5, "int16")} if half else {})
-
-
+SCALED = (
+    """N = 2.0 ** d.integer(-5, 5) | 0.3 | 7.7; x = (d.integers([*ANY, A], "int16", -600, 600) / 2 / N).astype("float32")
+       c = N; e = 1; z = fixed(0 | 5, "int8" | "uint8"); n.precision = None""",
+    "c = -N | 0.0 | 1e34 * N",
+    "c = fixed([N, 2 * N], 'float32'); x: float32[A, 2]",
+    "c = fixed([[[[[N]]]]], 'float32')",
+    "e = 0.5",
+    """x = (d.integers([A], "int16", -9000, 9000) / N).astype("float32"); e = fixed(1, "float16") | 1; n.precision = None | 10
+       z = fixed(5, "int16")""",
+)
+"""Quotients that are whole numbers and a half, and, in half precision, larger ones, of which it has not all."""
 _QUOTIENT = "QuantizeLinear(x * c, e, *z, **n) == QuantizeLinear(x, reciprocal(c), z, **n)"
 _one_factor = (
     constant("c", "e"),
@@ -250,7 +215,7 @@ equation(
     kernels("x", *CARRIERS),
     "a power of two: power_of_two(c)",
     source="the reciprocal of a power of two is exact",
-    sample=partial(_scaled, exact=0.8),
+    drawn=SCALED,
 )
 equation(
     "divide_in_quantize_instead_of_multiplying",
@@ -261,22 +226,8 @@ equation(
     exactness=Exactness.LSB,
     quanta=1,
     source="the quotient by the rounded reciprocal is less than one part in a million away: ties may go the other way",
-    sample=partial(_scaled, exact=0.1),
+    drawn=(SCALED[0].replace("2.0 ** d.integer(-5, 5)", "100.0"), *SCALED[1:]),
 )
-
-
-def _rows(d: Sampler) -> dict[str, Any]:
-    """Scales of the slices of an axis that are computed, or one; at times of two axes, or more than the value has."""
-    x = _near_ties(d).astype(d.choose(("float32",) * 9 + ("float16",)))
-    kept = d.integer(-1, x.ndim - 1)
-    shape = [n if i == kept or d.chance(0.1) else 1 for i, n in enumerate(x.shape)]
-    scales = d.positive(d.choose((tuple(shape),) * 8 + ((2, *shape),))).astype(x.dtype)
-    one, integers = x.dtype.type(1 if d.chance(0.9) else 0.5), d.choose(("int8", "uint8"))
-    if d.chance(0.15):  # zero points of their own
-        several = {"e": fixed(np.full(x.shape[:1], one)), "z": fixed(d.integers(x.shape[:1], integers))}
-        return {"x": x, "c": scales, "n": {"axis": 0}, **several}
-    found = {"x": x, "c": scales, "e": fixed(one), "z": fixed(d.choose((0, 5)), integers)}
-    return found | (_in_half(d, "n", "e", 1) if d.chance(0.15) else {})
 
 
 equation(
@@ -290,7 +241,14 @@ equation(
     "the scale enlarges nothing: root.shape == x.shape and c.rank <= x.rank",
     "the scale varies over one axis at most: len(varying(c)) <= 1",
     source="ONNX QuantizeLinear: x / s, rounded",
-    sample=_rows,
+    drawn=(
+        f"{TIES} c = d.positive([A] | [1]); e = 1; z = fixed(0 | 5, 'int8' | 'uint8'); n.precision = None",
+        "x: float32[B, A]; c = d.positive([B, 1] | [B, A])",
+        "c = d.positive([2, 1, 1, 1, 1])",
+        "x: float32[B, A]; e = fixed([1] * B, 'float32'); z = fixed(d.integers([B], 'int8')); n.axis = 0",
+        "e = 0.5",
+        "x: float32[B, A]; n.precision = 10",
+    ),
 )
 
 # --- dequantisation

@@ -7,11 +7,6 @@ Positions of which nobody knows how many there are, as in a voice of any length,
 channels, which are counted.
 """
 
-import math
-from typing import Any
-
-import numpy as np
-
 from eqsat.conditions import another_value, constant, finite, kernels, number, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
@@ -20,7 +15,6 @@ from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.linear.alignment import lined_up, ordinary_summands, reshaped
 from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, full, known, outlives_underflow, reduces_last
 from eqsat.rules.terms import int64s, reshape
-from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
 def cuts_into(groups: Dim, channels: Dim) -> bool:
@@ -42,48 +36,23 @@ def lies_along_channels(w: Ref, x: Ref) -> bool:
     return w.rank <= x.rank and shape[1] in (1, x.shape[1]) and all(d == 1 for d in (shape[0], *shape[2:]))
 
 
-def _images(d: Sampler) -> dict[str, Any]:
-    """Images, normalised in groups of channels between two views, or as such, and a value beside them."""
-    n, *positions = d.extents(d.choose((3, 3, 3, 2, 1)))
-    groups, each = d.choose(((2, 3), (3, 2), (2, 1), (1, 12), (1, 12)))
-    channels = groups * each
-    shape = (n, channels, *positions)
-    rest = math.prod(shape) // (n * groups)
-    # as it should be; images in one row, where groups may hold parts of two; groups of parts of channels
-    grouped = d.choose(((n, groups, rest),) * 7 + ((1, n * groups, rest),) * 2 + ((n, groups * rest, 1),))
-    there = grouped if grouped[0] != n or d.chance() else (0, groups, -1) if grouped[1] == groups else grouped
-    back = (
-        (d.choose((0, n)) if grouped[0] == n else n, *shape[1:])
-        if d.chance(0.9)
-        else (n, *positions[:1], channels, *positions[1:])
-    )
-    found: dict[str, Any] = {"t": fixed(there, "int64"), "u": fixed(back, "int64")}
-    found |= {SYMBOLIC: [n]} if d.chance(0.3) else {}
-    ones = np.ones(grouped[2], np.float32)
-    found |= {"one": fixed(ones if d.chance(0.85) else d.floats(ones.shape))}
-    epsilon = {"epsilon": d.choose((1e-5, 0.5))}
-    found |= {
-        "i": epsilon,
-        "l": {"axis": d.choose((-1, -1, -1, 2, 1)), **epsilon},
-        "n": {"num_groups": groups, **epsilon},
-    }
-    found |= {name: d.either(d.floats((grouped[1],))) for name in "gh"}
-    column = (channels, *(1,) * len(positions))
-    x, scale, shift = d.floats(shape) + np.float32(d.choose((0, 3))), d.floats((channels,)), d.floats((channels,))
-    value = d.scale(d.choose((column, column, (1, *column), (), (1,), shape[3:], (2, *shape))))
-    if d.chance(0.2):  # of images all alike nothing remains, whatever the scale
-        x, scale, value = np.zeros_like(x), scale * np.float32(1e30), np.float32(1e30)
-    elif d.chance(0.2):  # the shift alone overflows, the sum does not
-        scale, shift, value = np.full_like(scale, 3e19), np.full_like(shift, 4e19), np.float32(1e19)
-    found |= {name: d.either(np.asarray(v), 0.9) for name, v in (("s", scale), ("b", shift), ("w", value))}
-    return found | {"x": x}
-
-
 equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="ONNX GroupNormalization; Wu and He 2018",
-    sample=_images,
+    drawn=(
+        """E = d.integer(1, 3); x: [N, C * E, W] | [N, C * E]; n.num_groups = C; l.axis = -1 | 2 | 1; s: [C * E]; b: [C * E]
+           g: [C]; h: [C]; w: [C * E, 1] | [1, C * E, 1] | [] | [1] | [W] | [2, N, C * E, W]; t = [0, C, -1]; one: [E * W]
+           u = [0, C * E, W] | [0, C * E] | [N, W, C * E]""",
+        "x: [N, C * E, H, W]; u = [0, C * E, H, W]; w: [C * E, 1, 1]; one: [E * W * H]",
+        "t = [1, C, -1]; u = [N, C * E, W]; one: [N * E * W]",
+        "l.axis = 1",
+        "t = [N, C * W, -1]; g: [C * W]; h: [C * W]; one: [E]; u = [N, C * E, W]; l.axis = -1 | 1",
+        """x = d.floats([N, C * E, W]) * 0; s = d.floats([C * E]) * 1e30; b: float32[C * E]
+           w = fixed(1e30, "float32")""",
+        """x: float32[N, C * E, W]; s = d.floats([C * E]) * 0 + 3e19; b = d.floats([C * E]) * 0 + 4e19
+           w = fixed(1e19, "float32")""",
+    ),
     functions=named(full, lined_up),
 )
 GROUPED = (
@@ -115,32 +84,6 @@ equation(
 # --- of single channels
 
 
-def _channels(d: Sampler) -> dict[str, Any]:
-    """Means over the positions, mostly, of which some are not counted."""
-    fault = d.choose(("", "", "", "", "axes", "noop", "epsilon", "range", "dropped"))
-    dtype = "float16" if fault == "range" else "float32"
-    shape = d.extents(d.choose((3, 3, 4)))
-    shape = (
-        (3, 1, 3, 5) if fault == "dropped" else shape
-    )  # where a mean without the positions has another place beside them
-    x = (d.floats(shape) * (1e-5 if fault == "range" else 1) + d.choose((0, 0, 3))).astype(dtype)
-    epsilon = np.full(d.choose(((), (1,), (1,) * (x.ndim + 1))), d.choose((1e-2, 0.5)))
-    if fault in ("epsilon", "range"):
-        epsilon = (
-            d.positive((shape[1], *(1,) * (x.ndim - 2))) if fault == "epsilon" else np.float32(d.choose((1e-6, 0)))
-        )
-    found = {
-        "x": x,
-        "eps": fixed(epsilon.astype(dtype)),
-        SYMBOLIC: [d.choose(shape[3:] if fault == "dropped" else shape[2:]) if d.chance(0.9) else shape[1]],
-    }
-    if fault == "noop":
-        return found | {d.choose(("r", "q")): {"noop_with_empty_axes": 1}}
-    axes = d.choose(([-1], [1], [0, 1, 2])) if fault == "axes" else range(2, x.ndim)
-    found |= {name: fixed([a - x.ndim if a > 0 and d.chance() else a for a in axes], "int64") for name in "ac"}
-    return found | ({name: {"keepdims": 0} for name in d.choose(("r", "q", "rq"))} if fault == "dropped" else {})
-
-
 DISTANCES = "(x - ReduceMean(x, *a, keepdims=1, **r))"
 equation(
     "recognise_instance_normalization",
@@ -153,22 +96,17 @@ equation(
     "the means are taken over the positions: reduces_last(r, a, x) == reduces_last(q, c, x) == x.rank - 2 > 0",
     "channels are counted: known(x.shape[1:2])",
     worthwhile("positions are not: not known(x.shape[2:])"),
-    sample=_channels,
+    drawn=(
+        """x: float32[N, C, W]; a = [2]; c = [2]; eps = fixed(0.01 | 0.5, "float32"); SYMBOLS = [W] | [C, W]""",
+        "x: float32[3, 1, 3, 5]; a = [2, -1]; c = [2, -1]; SYMBOLS = [5]",
+        "x: float32[N, C, H, W]; a = [2, 3] | [3]; c = [-2, -1] | [3]",
+        "x: float32[N, C, W]; eps = d.positive([C, 1])",
+        "a: None; c: None; r.noop_with_empty_axes = 0 | 1; q.noop_with_empty_axes = 0 | 1",
+        'x = d.floats([N, C, W], "float16") * 1e-5; eps = fixed(0.0 | 1e-6, "float16")',
+    ),
     source="ONNX InstanceNormalization; Ulyanov, Vedaldi and Lempitsky 2016",
     functions=named(full, known, lined_up, outlives_underflow, reduces_last),
 )
-
-
-def _single_groups(d: Sampler) -> dict[str, Any]:
-    """Images of a group for each channel, mostly."""
-    n, channels, *positions = d.extents(d.choose((3, 3, 4)))
-    parts = {name: d.either(d.floats((channels,))) for name in "sb"}
-    groups = channels if d.chance(0.8) else 1
-    found: dict[str, Any] = {"x": d.floats((n, channels, *positions)) + np.float32(d.choose((0, 3))), **parts}
-    return found | {
-        "n": {"num_groups": groups, "epsilon": d.choose((1e-5, 0.5))},
-        SYMBOLIC: d.subset((n, *positions), 0.2),
-    }
 
 
 equation(
@@ -176,7 +114,7 @@ equation(
     "GroupNormalization(x, s, b, num_groups=g, epsilon=e, **n) == InstanceNormalization(x, s, b, epsilon=e)",
     kernels("x", DType.FLOAT),
     "a group for each channel: x.shape[1] == g",
-    sample=_single_groups,
+    drawn="x: [N, C, W] | [N, C, H, W]; s: [C]; b: [C]; n.num_groups = C | 1",
 )
 
 # --- scale and shift

@@ -5,34 +5,13 @@ neither overflow nor underflow there. So what was computed in float64 between tw
 same, but what is in float64 altogether is no such normalisation. Kernels of Softmax add up exponentials in float32, too.
 """
 
-import math
-from typing import Any
-
-import numpy as np
-
 from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import HALVES, DType
+from eqsat.ir.types import HALVES
 from eqsat.rewrite import Ref
 from eqsat.rules.linear.alignment import largest, limit
 from eqsat.rules.recognise.norms import EPSILON, OVER_LAST, RMS, functions
-from eqsat.samples import Sampler, fixed
-
-
-def _normalised(d: Sampler) -> dict[str, Any]:
-    """What is normalised in half precision and with casts around, with a gain, now and then one that is too large for it."""
-    x = d.floats(d.shape(2, 4, ones=0.05), d.choose(("float16", "float16", "bfloat16", "float32")))
-    axis = d.integer(-2, -1)
-    extents = x.shape[axis:]
-    wide = DType.DOUBLE if x.dtype == "float32" else DType.FLOAT
-    found: dict[str, Any] = {"x": x, "n": {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}}
-    for name in "gb":
-        found[name] = fixed(d.floats(extents).astype(wide.numpy) * d.choose((1, 1, 1, 1e6)))
-    if d.chance(0.5):
-        del found["b"]
-    narrow = DType.of(x.dtype.name) if d.chance(0.9) else DType.FLOAT
-    return found | {"p": {"to": int(wide)}, "q": {"to": int(narrow)}}
 
 
 def fit(x: Ref, *values: Ref | None) -> bool:
@@ -53,7 +32,13 @@ for op, parameters, shift, back in (
         constant(*("gb" if shift else "g")),
         f"gain and shift are finite in the precision of x: fit(x, {parameters.replace('*', '')})",
         back,
-        sample=_normalised,
+        drawn=(
+            """x: float16[A, K] | bfloat16[A, K] | float32[A, K]; g = d.floats([K]); b = d.floats([K]); n.axis = -1
+               p.to = 1; q.to = 10 | 16""",
+            "g = d.floats([K]) * 1e6",
+            "b = d.floats([K]) * 1e6",
+            "q.to = 1",
+        ),
     )
 
 
@@ -64,25 +49,6 @@ equation(
     BACK,
     source="softmax(x, dtype=torch.float32).to(x.dtype) of PyTorch, and Hugging Face's eager attention",
 )
-
-
-def _between_casts(d: Sampler) -> dict[str, Any]:
-    """A root of the mean of squares, in float64 mostly, of what is float16 or has squares beyond float32, over the last axes or
-    any, beside one epsilon, several, or one with an axis more."""
-    shape = (3, 3) if d.chance(0.3) else d.shape(1, 4, ones=0.05)
-    x = d.floats(shape, "float16") * np.float16(d.choose((1, 1, 1e-5, 300)))
-    x = x if d.chance(0.7) else x.astype(np.float32) * np.float32(1e22)
-    wide = DType.DOUBLE if d.chance(0.9) else DType.FLOAT
-    form = d.choose(((), (), (1,), (1,) * (x.ndim + 1), x.shape[-1:]))
-    epsilon = d.rng.permutation(np.resize((1e-12, 1e-5, 0.5), max(form, default=1)))[: math.prod(form)].reshape(form)
-    found: dict[str, Any] = {"x": x, "eps": fixed(epsilon, wide), "p": {"to": int(wide)}}
-    axes = list(range(d.integer(-x.ndim, -1), 0)) if d.chance(0.7) else [d.integer(-x.ndim, -1)]
-    narrow = DType.of(x.dtype.name) if d.chance(0.85) else DType.FLOAT
-    return found | {
-        "a": fixed(axes, "int64"),
-        "r": {"keepdims": d.choose((0, 1)) if shape == (3, 3) else 1},
-        "q": {"to": int(narrow)},
-    }
 
 
 equation(
@@ -97,6 +63,13 @@ equation(
     "epsilon enlarges nothing: root.shape == x.shape",
     *OVER_LAST,
     functions=functions,
-    sample=_between_casts,
+    drawn=(
+        'x: float16[A, *ANY, K]; eps = fixed(1e-5 | 0.5, "float64"); p.to = 11 | 1; q.to = 10 | 1',
+        "x: float16[3, 3]; a = [1]",
+        "x: float32[A, K]; q.to = 1",
+        'eps = fixed(d.positive([K]), "float64")',
+        'eps = fixed([[[[[0.5]]]]], "float64")',
+        'x = d.floats([A, K], "float16") * 1e-5; eps = fixed(0.0 | 1e-12, "float64")',
+    ),
     source="PyTorch's export of layer_norm on float16",
 )

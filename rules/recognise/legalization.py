@@ -5,8 +5,6 @@ extraction like any other. The spellings are the stable ones: no exponential ove
 Half precision is left alone: kernels compute inside in float32, which the spelling would not.
 """
 
-from typing import Any
-
 from eqsat.conditions import kernels
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
@@ -14,7 +12,6 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Literal, Ref
 from eqsat.rules.recognise.norms import full
 from eqsat.rules.terms import int64s
-from eqsat.samples import Sampler
 
 
 def last_axes(axis: int, x: Ref) -> Literal:
@@ -47,20 +44,12 @@ def over_root(value: str) -> str:
     return f"{value} / Sqrt(ReduceMean({value} * {value}, last_axes(i, x), keepdims=1) + number(e, x.dtype))"
 
 
-def _rows(d: Sampler) -> dict[str, Any]:
-    """The scale may have a type of its own."""
-    x = d.floats(d.shape(2, 4, ones=0.05), d.choose(("float32", "float32", "float64")))
-    axis = d.integer(-2, -1)
-    scale = d.floats(x.shape[axis:], str(x.dtype) if d.chance(0.8) else "float32")
-    return {"x": x, "s": scale, "n": {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}}
-
-
 equation(
     "spell_out_rms_normalization",
     f"RMSNormalization(x, s, axis=i, epsilon=e, **n) == {over_root('x')} * s",
     "the scale is of the type of x: s.dtype is x.dtype",
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
-    sample=_rows,
+    drawn="x: float32[A, K] | float64[A, K]; s: float32[K] | float64[K]; n.axis = -1",
     legalizes="RMSNormalization",
 )
 NORMAL = over_root("(x - ReduceMean(x, last_axes(i, x), keepdims=1))")
@@ -72,20 +61,12 @@ equation(
 )
 
 
-def _images(d: Sampler) -> dict[str, Any]:
-    n, *positions = d.extents(d.integer(2, 3))
-    groups, each = d.choose(((2, 3), (3, 2), (1, 4)))
-    parts = {name: d.floats((groups * each,)) for name in ("s", "b")}
-    attributes = {"num_groups": groups, "epsilon": d.choose((1e-5, 0.5))}
-    return {"x": d.floats((n, groups * each, *positions)), **parts, "n": attributes}
-
-
 equation(
     "spell_out_group_normalization",
     """GroupNormalization(x, s, b, num_groups=g, epsilon=e, **n)
        == Reshape(InstanceNormalization(Reshape(x, int64s([0, g, -1])), full(g, 1, x), full(g, 0, x), epsilon=e),
                   int64s(x.shape) if x.type.is_static else Shape(x)) * Reshape(s, column(x)) + Reshape(b, column(x))""",
     source="ONNX GroupNormalization; Wu and He 2018",
-    sample=_images,
+    drawn="n.num_groups = C; x: [N, C * E, *ANY, W]; s: [C * E]; b: [C * E]",
     legalizes="GroupNormalization",
 )

@@ -14,10 +14,9 @@ import numpy as np
 from eqsat.conditions import another_value, between, constant, number, same_type, single_or_half, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Literal, Ref, Term, apply, literal
 from eqsat.rules.terms import int64s, reshape
-from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
 def axes_of(node: Ref, axes: Ref | None, x: Ref) -> tuple[int, ...]:
@@ -77,37 +76,15 @@ NARROW = single_or_half("x")
 # --- as one operator
 
 
-_FAULTS = ("", "", "", "keepdims", "keepdims", "axis", "axis", "noop", "noop", "epsilon", "range")
-
-
-def spelled(d: Sampler, *, kept: int = 1) -> dict[str, Any]:
-    """Means over the last axes, mostly. Else one of another kind, where a square has a shape for both; over any axis or, without
-    axes, over none; beside several epsilons; or of float16 squares that underflow, beside an epsilon that is larger or not, or
-    overflow.
-    """
-    fault = d.choose(_FAULTS)
-    shape = (3, 3) if fault == "keepdims" else d.shape(1, 4, ones=0.05)
-    means: dict[str, Any] = {"r": {"keepdims": kept}, "mean": {"keepdims": kept}}
-    if fault in ("keepdims", "noop"):
-        means[d.choose(("r", "mean"))] |= {"keepdims": 1 - kept} if fault == "keepdims" else {"noop_with_empty_axes": 1}
-    dtype = "float16" if fault == "range" else d.choose(("float32", "float32", "float32", "float16", "bfloat16"))
-    x = d.floats(shape) + d.choose((0, 0, 1))
-    x = (x * (d.choose((1e-5, 1e-5, 300)) if fault == "range" else 1)).astype(DType.of(dtype).numpy)
-    epsilon = np.full(d.choose(((), (1,), (1,) * x.ndim, (1,) * (x.ndim + 1))), d.choose((1e-2, 0.5, 0.1)))
-    if fault in ("epsilon", "range"):
-        epsilon = d.positive(shape[-1:]) if fault == "epsilon" else np.float32(d.choose((1e-6, 0.0, 0.0)))
-    found = {"x": x, "eps": fixed(epsilon.astype(x.dtype)), **means}
-    if fault == "noop":
-        return found
-    first = d.integer(max(x.ndim - 2, 0), x.ndim - 1)
-    chosen = [d.integer(0, x.ndim - 1)] if fault == "axis" else list(range(first, x.ndim))
-    return found | {"a": fixed([a - x.ndim if d.chance() else a for a in chosen], "int64")}
-
-
-def without_epsilon(d: Sampler) -> dict[str, Any]:
-    """The same; without an epsilon half precision has no squares of small numbers."""
-    return {name: value for name, value in spelled(d).items() if name != "eps"}
-
+SPELLED = (
+    "",
+    "x: float32[3, 3]; a = [1]",
+    "x: float32[A, K]; a = [1]; eps = d.positive([K]) | d.positive([1, 1, 1])",
+    "a: None; r.noop_with_empty_axes = 0 | 1",
+    'x = d.floats([A, K], "float16") * (1e-5 | 300); eps = fixed(0.0 | 1e-6, "float16")',
+)
+"""Means over the last axes, mostly; else those of a square, which has a shape for means of another kind; beside several epsilons,
+or one with more axes; over no axes; of squares that underflow, or overflow."""
 
 EPSILON = (
     constant("eps"),
@@ -117,29 +94,11 @@ EPSILON = (
 UNDERFLOW = "epsilon is larger than squares that underflow: outlives_underflow(eps)"
 
 
-def _normalised(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(2, 4, ones=0.05))
-    axis = d.integer(-2, -1)
-    extents = x.shape[axis:]
-    options = (extents, extents, extents[1:], (), (1, *extents), (1,) * len(extents), d.broadcast_with(x.shape))
-    options += ((1,) * (x.ndim + 1),)
-    factor = d.either(d.floats(d.choose(options)))
-    scale = d.floats(extents) if d.chance(0.15) else np.ones(extents, np.float32)
-    attributes = {"axis": axis if d.chance() else axis + x.ndim, "epsilon": d.choose((1e-5, 0.5))}
-    return {"x": x, "s": fixed(scale), "g": factor, "n": attributes, **({SYMBOLIC: extents} if d.chance(0.2) else {})}
-
-
-def _centred(d: Sampler) -> dict[str, Any]:
-    shape = d.shape(2, 4, ones=0.05) if d.chance(0.8) else (3, 3)
-    x = d.floats(shape) + np.float32(d.choose((0, 0, 3)))
-    axis = d.integer(-2, -1)
-    chosen = range(axis, 0) if d.chance(0.8) else [d.integer(-x.ndim, -1)]
-    mean = {"keepdims": 0} if shape == (3, 3) and d.chance() else {}
-    scale = d.floats(shape[axis:], "float32" if d.chance(0.9) else "float16")
-    attributes = {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}
-    return {"x": x, "a": fixed(list(chosen), "int64"), "r": mean, "s": d.either(scale), "n": attributes}
-
-
+GAINED = (
+    "x: [A, *ANY, K]; s: [K]; g: [K] | [] | [A, *ANY, K] | [2, A, *ANY, K]",
+    "g: [1, 1, 1, 1, 1]",
+    "SYMBOLS = [K]",
+)
 ALONG = (
     same_type("x"),
     NARROW,
@@ -161,7 +120,7 @@ equation(
     "recognise_rms_normalization",
     f"x / Sqrt(ReduceMean(x * x, *a, keepdims=1, **r) + eps) == {RMS}",
     *RECOGNISED,
-    sample=spelled,
+    drawn=SPELLED,
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
     structure="norm",
 )
@@ -171,7 +130,7 @@ equation(
     constant("a"),
     "the operator squares in the same precision: x.dtype is float32",
     *OVER_LAST,
-    sample=without_epsilon,
+    drawn=SPELLED,
     source="ONNX RMSNormalization; exporters of PyTorch drop an epsilon of 1e-8",
     structure="norm",
 )
@@ -181,7 +140,7 @@ equation(
     number("s", 1),
     *ALONG,
     source="ONNX RMSNormalization",
-    sample=_normalised,
+    drawn=GAINED,
 )
 equation(
     "recognise_layer_normalization",
@@ -190,7 +149,7 @@ equation(
     same_type("x"),
     NARROW,
     "the mean is taken over the normalised axes: reduces_last(r, a, x) == -first_axis(i, x)",
-    sample=_centred,
+    drawn=("", "x: [3, 3]; a = [1]", "x: float32[A, K]; s: float16[K]; a = [-1]"),
     source="ONNX LayerNormalization; Ba, Kiros and Hinton 2016",
 )
 equation(
@@ -198,7 +157,7 @@ equation(
     "LayerNormalization(x, s, axis=i, **n) + g == LayerNormalization(x, s, spread_out(g, x.shape[first_axis(i, x):]), **n)",
     *ALONG,
     source="ONNX LayerNormalization",
-    sample=_normalised,
+    drawn=GAINED,
 )
 
 # --- spellings

@@ -4,32 +4,13 @@ Not for any ``v`` in place of ``x - ReduceMax(x)``: where the exponentials overf
 is not.
 """
 
-from typing import Any
-
 from eqsat.conditions import constant
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rules.linear.alignment import FLOAT
 from eqsat.rules.recognise.norms import axes_of
-from eqsat.samples import Sampler, fixed
 
-
-def _shifted(d: Sampler) -> dict[str, Any]:
-    """Reductions that keep their axis, and at times one that does not, where a square has a shape for both."""
-    shape = (3, 3) if d.chance(0.4) else d.shape(1, 4)
-    x = d.floats(shape, d.choose(("float32", "float32", "float64", "float16")))
-    axes = [d.integer(-x.ndim, x.ndim - 1)] * 2
-    if d.chance(0.15):
-        axes[1] = d.integer(-x.ndim, x.ndim - 1)
-    nodes: dict[str, Any] = {name: {"keepdims": 1} if d.chance() else {} for name in "lr"}
-    if shape == (3, 3):
-        nodes[d.choose("lr")]["keepdims"] = 0
-    several = d.chance(0.2)
-    chosen = {name: fixed(range(x.ndim) if several else [axis], "int64") for name, axis in zip("ab", axes, strict=True)}
-    return {"x": x, **chosen, **nodes, "s": {"axis": axes[1]}}
-
-
-equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"along": axes_of}, sample=_shifted)
+equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"along": axes_of}, drawn=("", "x: [3, 3]"))
 ONE_AXIS = (
     FLOAT,
     constant("a", "b"),

@@ -8,16 +8,10 @@ jax2onnx takes two passes, the second one in double precision, and says that the
 zero, as they are over the reals.
 """
 
-from functools import partial
-from typing import Any
-
-import numpy as np
-
 from eqsat.conditions import constant, number, same_type
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.rules.recognise.norms import NARROW, RECOGNISED, RMS, functions, spelled
-from eqsat.samples import Sampler, fixed
+from eqsat.rules.recognise.norms import NARROW, RECOGNISED, RMS, SPELLED, functions
 
 equation = Equations(
     __name__,
@@ -39,40 +33,15 @@ for name, kept, mean in (
         constant("a"),
         NARROW,
         SAME_AXES,
-        sample=partial(spelled, kept=kept),
+        drawn=SPELLED,
     )
 equation(
     "recognise_clamped_rms_normalization",
     f"x / Sqrt(Relu(ReduceMean(x * x, *a, keepdims=1, **r)) + eps) == {RMS}",
     *RECOGNISED,
-    sample=spelled,
+    drawn=SPELLED,
     structure="norm",
 )
-
-
-_FAULTS = ("", "", "low", "low", "high", "high", "mean", "noop", "larger", "larger", "one")
-
-
-def _equal_elements(d: Sampler) -> dict[str, Any]:
-    """Rows of which many have equal elements, and a choice beside them; at times extremes or a mean of another shape or over
-    other axes, a choice that is larger than the rows, or one of 1.
-    """
-    fault = d.choose(_FAULTS)
-    shape = (3, 3) if fault in ("low", "high", "mean") else d.shape(2, 4, ones=0.05)
-    x = (
-        d.rng.choice(np.array((0.1, 0.7), np.float32), shape, p=d.choose(((0.3, 0.7), (0.7, 0.3))))
-        if d.chance(0.8)
-        else d.floats(shape)
-    )
-    found: dict[str, Any] = {"x": x, "k": fixed(np.float32(fault == "one")), "low": {}, "high": {}, "mean": {}}
-    if fault == "noop":
-        found[d.choose(("low", "high", "mean"))] = {"noop_with_empty_axes": 1}
-    else:
-        found |= {"a": fixed([-1 if fault in found else d.integer(-x.ndim, -1)], "int64")} | (
-            {fault: {"keepdims": 0}} if fault in found else {}
-        )
-    kept = tuple(1 if d.chance() else extent for extent in shape)
-    return found | {"z": d.rng.random((2, *kept) if fault == "larger" else kept) < 0.9}
 
 
 equation(
@@ -85,7 +54,11 @@ equation(
     "extremes and mean over the same axes: axes_of(low, a, x) == axes_of(high, a, x) == axes_of(mean, a, x)",
     same_type("x"),
     NARROW,
-    sample=_equal_elements,
+    drawn=(
+        'x = d.rng.choice([0.1, 0.7], [3, 3] | [A, B, C], p=[0.5, 0.5]).astype("float32"); a = [1]',
+        "x: [A, B]; a = [-1, 0]; z: bool[A, 1] | bool[2, A, B]",
+        "a: None; low.noop_with_empty_axes = 0 | 1; high.noop_with_empty_axes = 0 | 1",
+    ),
     source="the mean of equal numbers is that number",
 )
 

@@ -256,11 +256,12 @@ def axes_walked(x: Ref, places: Sequence[Places | None], result: Ref) -> list[in
 def _draw_grid(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, columns, middle = d.extents(3, ones=0)
+    order = (0, 1) if d.chance(0.85) else (1, 0)
+    columns = columns if order == (0, 1) else rows
     x = drawing.value(d.floats((rows, columns)), {rows, columns})
     counted = [_count(d, drawing, x, axis) for axis in (0, 1)]
     first, last = (drawing.op("Gather", drawing.op("Shape", x), [i]) for i in (0, 1))
     whole = drawing.op("Concat", first, [middle if d.chance() else 1], last, axis=0)
-    order = (0, 1) if d.chance(0.85) else (1, 0)
     axes = [[1, 2], [0, 1]]
     grids = [drawing.op("Expand", drawing.op("Unsqueeze", counted[i], axes[order[i]]), whole) for i in order]
     parts = [drawing.op("Unsqueeze", g, [-1]) for g in grids][: 2 if d.chance(0.9) else 1]

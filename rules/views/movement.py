@@ -15,7 +15,6 @@ from eqsat.ir.traits import whatever
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Condition, GroupView, Hint, Ref, Term, apply, for_each_operator, shared
 from eqsat.rules.terms import int64s, transpose
-from eqsat.samples import Sampler, fixed
 
 SPEC = "ONNX operator specification"
 ELEMENTS = "each element is converted by itself"
@@ -197,14 +196,6 @@ def _cast(op: str) -> None:
     equation(f"narrow_behind_{name}", text, kernels("x", DType.FLOAT), TO_HALF, *where, source=ELEMENTS)
 
 
-def _close(d: Sampler) -> dict[str, Any]:
-    """What is compared is the constant or so close to it that the narrower type, or the mantissa of floats, cannot tell."""
-    source, to = d.choose((("float16", "float32"), ("int8", "float32"), ("int32", "float32"), ("float32", "float32")))
-    k, beside = d.choose(((1.0, -3.0), (16777216.0, -16777216.0))[source == "int32"]), 2.0**-12
-    x = k + d.choose((-1, 1)) * (beside if source.startswith("float") else 1) * d.booleans(d.shape())
-    return {"x": fixed(x, source), "k": fixed(k + beside * d.chance(0.4), to), "c": {"to": int(DType.of(to))}}
-
-
 @for_each_operator(compares)
 def _compared(op: str) -> None:
     """Exporters widen what they compare in half precision. A constant is not stored wide, and so not known behind its cast."""
@@ -215,7 +206,11 @@ def _compared(op: str) -> None:
         "the cast is lossless: is_lossless(x.dtype, k.dtype)",
         "k is of the narrow type: is_of(x.dtype, k)",
         source="inclusion of the value sets of element types",
-        sample=_close,
+        drawn=(
+            "",
+            'x = (1 + 2.0**-12 * d.rng.choice([-1, 0, 1], [A])).astype("float32"); c.to = 10; k = fixed(1, "float16")',
+            'x = fixed([1, 2], "float16"); c.to = 1; k = fixed(1 + 2.0**-12 | 1 - 2.0**-12, "float32")',
+        ),
     )
 
 
@@ -250,22 +245,6 @@ equation(
 # --- look-ups
 
 
-def _look_up(d: Sampler) -> dict[str, Any]:
-    rows, *shape = d.extents(4)
-    axis = d.integer(0, 2)
-    table = d.floats((*shape[:axis], rows, *shape[axis:])[:3])
-    places = d.integers(d.shape(1, 2), "int64", 0, table.shape[axis] - 1)
-    perm = d.permutation(2 + places.ndim) if d.chance(0.3) else tuple(np.roll(range(2 + places.ndim), d.integer(1, 3)))
-    new = d.choose(([0], [0, 1], [1], [-1]))
-    return {
-        "t": fixed(table),
-        "i": places,
-        "g": {"axis": axis - 3 * d.chance(0.2)},
-        "v": {"perm": tuple(map(int, perm))},
-        "new": fixed(new, "int64"),
-    }
-
-
 equation(
     "transpose_table_instead_of_rows",
     """Transpose(Gather(t, i, axis=a, **g), perm=p, **v)
@@ -274,7 +253,7 @@ equation(
     "the axes of the indices stay side by side: table_first(p, a % t.rank, i.rank) is not None",
     worthwhile("a small table: t.type.size <= SMALL"),
     source="composition of index maps",
-    sample=_look_up,
+    drawn=("", 'i = d.integers([N, M], "int64", 0, 1); t: [A, B]; a = 0 | 1; p = (1, 0, 2) | (2, 0, 1) | (0, 2, 1)'),
 )
 equation(
     "look_up_before_adding_leading_axes",
@@ -282,5 +261,5 @@ equation(
     constant("new"),
     "leading axes: sorted(new.value) == list(range(new.value.size))",
     source="composition of index maps",
-    sample=_look_up,
+    drawn="""t: [R, K] | [R]; i = d.integers([N] | [N, M], "int64", 0, R - 1); new = [0] | [0, 1] | [1] | [-1] | [0, 2]""",
 )

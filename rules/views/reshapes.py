@@ -8,7 +8,6 @@ Both only where the program has the same -1: ONNX cannot tell what that is where
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product, takewhile
-from typing import Any
 
 import numpy as np
 
@@ -154,16 +153,6 @@ def make_up(v: Ref, *parts: Ref) -> bool:
     return all(d in found for d, *found in zip(v.shape, *shapes, strict=True))
 
 
-def _rows_and_columns(d: Sampler) -> dict[str, Any]:
-    """Numbers by row and by column for what has them apart under a view, and is viewed as before behind the sum."""
-    height, width, more = d.extents(3)
-    apart, whole = (more, height, width), (more, height * width)
-    columns = d.choose(((more, 1, width), (1, width), (more, height, 1), (more, height, width)))
-    target = d.choose((whole, whole, whole, (more * height, width)))
-    found: dict[str, Any] = {"s": fixed(apart, "int64"), "t": fixed(target, "int64"), "x": d.floats(whole)}
-    return found | {"a": d.floats((more, height, 1)), "b": d.floats(columns)}
-
-
 equation(
     "add_beside_view",
     "Reshape((y := Reshape(x, s, **v) + a + b), t, **n) == x + viewed(add(a, b), v.shape, x.shape, x)",
@@ -171,7 +160,8 @@ equation(
     "what is added makes up all that is viewed: y.shape == v.shape and make_up(v, a, b)",
     worthwhile("neither part does so alone: not make_up(v, a) and not make_up(v, b)"),
     exactness=Exactness.ROUNDING,
-    sample=_rows_and_columns,
+    drawn="""x: [M, H * W]; s = [M, H, W]; t = [M, H * W] | [M * H, W]; a: [M, H, 1]
+             b: [M, 1, W] | [1, W] | [M, H, 1] | [M, H, W]""",
 )
 
 # --- parts of shapes

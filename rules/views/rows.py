@@ -4,9 +4,6 @@ Of use where a view is a kernel of its own, and products of integers take matric
 """
 
 import math
-from typing import Any
-
-import numpy as np
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations, named
@@ -15,7 +12,6 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
 from eqsat.rules.terms import int64s
-from eqsat.samples import Sampler, fixed
 
 
 def stacks_rows(value: Ref, result: Ref) -> bool:
@@ -24,42 +20,21 @@ def stacks_rows(value: Ref, result: Ref) -> bool:
     return len(lead) > 1 and 0 not in result.static_shape and value.shape == (math.prod(lead), last)
 
 
-def _rows(d: Sampler) -> dict[str, Any]:
-    """Rows of floats and of bytes under a view, or none, and what the operators below take beside them."""
-    first, second, columns, outer = d.extents(4)
-    first, second = d.choose(((first, second),) * 8 + ((1, 1), (1, 0)))
-    target = (first, second, columns) if d.chance(0.85) else (first, columns, second)
-    *lead, last = target
-    found: dict[str, Any] = {
-        "x": d.floats((first * second, columns)),
-        "q": d.integers((first * second, columns), "uint8"),
-    }
-    found |= {"shape": fixed(target, "int64"), "view": {"allowzero": 1} if 0 in target else {}}
-    found |= {"low": fixed(np.uint8(d.integer(1, 99)))} if d.chance(0.7) else {}
-    found |= {"high": fixed(np.uint8(d.integer(120, 250)))} if d.chance(0.7) or "low" not in found else {}
-    # a scale for all, for each index of the last axis, or for one block
-    forms: list[tuple[tuple[int, ...], dict[str, int]]]
-    forms = [((), {}), ((1,), {}), ((), {}), ((last,), {"axis": d.choose((-1, 2))})]
-    form, attributes = d.choose(forms)
-    if lead == [1, 1]:
-        form, attributes = (1, 1, 1), {"axis": 2, "block_size": last}
-    found |= {"s": fixed(d.positive(form)), "z": fixed(d.integers(form, "uint8", 0, 3)), "dq": attributes}
-    weights = (last, outer) if d.chance(0.9) else (first, last, outer)
-    form = d.choose(((), (outer,)))
-    found |= {"w": fixed(d.integers(weights, "int8")), "right": {"axis": len(weights) - 1}}
-    found |= {"s2": fixed(d.positive(form)), "z2": fixed(d.integers(form, "int8", 0, 3))}
-    found |= {"y": d.floats(target if d.chance(0.7) else d.broadcast_with(target))}
-    found |= {"c": fixed(d.floats((last,) if d.chance() else d.broadcast_of(target)))}
-    vector = (last,) if d.chance(0.7) else (*lead[1:], last)
-    found |= {"g": fixed(d.floats(vector)), "b": fixed(d.floats(vector)), "norm": {"axis": -1 if d.chance(0.8) else 1}}
-    return found
-
-
 equation = Equations(
     __name__,
     source="each row by itself",
     domain="com.microsoft",
-    sample=_rows,
+    drawn=(
+        """x: float32[A * B, K]; q: uint8[A * B, K]; shape = [A, B, K]; s = d.positive([]); z = d.integers([], "uint8", 0, 3)
+           y: float32[A, B, K] | float32[B, K]; c: float32[K] | float32[1] | float32[B, K]; g: [K]; b: [K]; i = -1 | 2 | 1
+           w: int8[K, N]; s2 = d.positive([]); z2: int8[()]; low = fixed(3, "uint8"); high = fixed(200, "uint8")""",
+        "shape = [A, K, B]; w: int8[B, N]",
+        """x: float32[1, K]; q: uint8[1, K]; shape = [1, 1, K]; s = d.positive([1, 1, 1]); z: uint8[1, 1, 1]; dq.axis = 2
+           dq.block_size = K""",
+        "x: float32[0, K]; q: uint8[0, K]; shape = [A, 0, K]; view.allowzero = 1; y: [A, 0, K]; i = -1",
+        "s = d.positive([K]); z: uint8[K]; dq.axis = 2 | -1; s2 = d.positive([N]); z2: int8[N]; right.axis = 1",
+        "g: [B, K]; b: [B, K]; w: int8[A, K, N]; i = -1 | 1",
+    ),
     functions=named(like, per_tensor, unblocked, int64s, math.prod),
 )
 UNSIGNED, FLOAT32 = kernels("q", DType.UINT8), kernels("x", DType.FLOAT)

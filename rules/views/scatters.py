@@ -7,7 +7,6 @@ that is put together by ``x[..., :k] = y`` and ``x[..., k:] = z`` becomes a Conc
 ``x[..., 1::2] = z``.
 """
 
-import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ from eqsat.rules.views.extents import repeated, viewed
 from eqsat.rules.views.indices import Places, by_grids
 from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.transposes import inverse
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler
 
 
 def are_own(places: Sequence[Places | None], shape: Sequence[Dim]) -> bool:
@@ -86,30 +85,6 @@ def places_along(i: Ref, axis: int, x: Ref) -> Term:
     return apply("Concat", repeated(literal(grid), grid.shape, (*before, count, axis), i), column, axis=-1)
 
 
-def _along_axis(d: Sampler) -> dict[str, Any]:
-    """Rows written along an axis, in any order."""
-    rank = d.integer(2, 4)
-    shape, axis = list(d.extents(rank)), d.integer(1, rank - 1)
-    perm = to_front(axis, rank)
-    back = inverse(perm)
-    wrong = d.chance(0.15) and rank > 2
-    if wrong or d.chance(0.15):
-        other = (axis, *perm[:0:-1])
-        perm, back = (other, back) if wrong else (perm, other)
-    front = [shape[p] for p in perm]
-    places = np.array(d.choose(list(itertools.permutations(range(front[0])))))[: d.integer(1, front[0]), np.newaxis]
-    if d.chance(0.1):  # places along two axes
-        places = np.concatenate([places, np.zeros_like(places)], -1)
-    return {
-        "x": d.floats(shape),
-        "i": fixed(places - front[0] * d.chance(0.2), "int64"),
-        "u": d.floats((len(places), *front[places.shape[1] :])),
-        "f": {"perm": perm},
-        "b": {"perm": back},
-        "s": {"reduction": d.choose(("none", "none", "none", "add"))},
-    }
-
-
 def run_of(i: Ref, extent: int) -> range:
     """The places in a column, if they lie side by side; none otherwise."""
     places = (i.elements % extent).tolist()
@@ -124,6 +99,7 @@ def joined_around(y: Term, x: Ref, run: range, axis: int) -> Term:
     return apply("Concat", *before, y, *behind, axis=axis) if before or behind else y
 
 
+ALONG = "x = d.floats([A, B, C]); p = (1, 0, 2); q = (1, 0, 2);"
 equation = Equations(__name__, functions=named(inverse, transpose), source="ONNX ScatterND and Transpose")
 equation(
     "scatter_along_axis_instead_of_transposing",
@@ -133,18 +109,25 @@ equation(
     "and back: q == inverse(to_front(p[0], x.rank))",
     "places are those along it: i.rank == 2 and i.shape[1] == 1",
     "how many are known: all(isinstance(d, int) for d in x.shape[0:p[0]])",
-    sample=_along_axis,
+    drawn=(
+        f"{ALONG} i = d.rng.permutation(B)[:, None] | d.rng.permutation(B)[:, None] - B; u: [B, A, C]",
+        "i = fixed([[0]], 'int64'); u: [1, A, C]",
+        "p = (2, 0, 1); q = (1, 2, 0); i = d.rng.permutation(C)[:, None]; u: [C, A, B]",
+        "p = (1, 2, 0); q = (2, 0, 1) | (1, 0, 2); u: [B, C, A]",
+        "q = (1, 2, 0) | (0, 1, 2)",
+        "i = fixed([[0, 0]], 'int64'); u: [1, C]",
+        "SYMBOLS = [A]",
+    ),
 )
 
 
-def _side_by_side(d: Sampler, *, in_front: bool) -> dict[str, Any]:
-    """Rows written along an axis at known places, mostly side by side."""
-    found = _along_axis(d)
-    places = np.sort(found["i"].array, axis=0) if d.chance(0.8) else found["i"].array
-    found["i"] = fixed(places) if d.chance(0.9) else places
-    return found | ({"x": found["x"].transpose(found["f"]["perm"])} if in_front else {})
-
-
+SIDE_BY_SIDE = (
+    "x: [B, A, C]; i = fixed([[k] for k in range(B)][B // 2 :], 'int64'); u: [B - B // 2, A, C]",
+    "i = fixed(d.rng.permutation(B)[:, None] - (0 | B)); u: [B, A, C]",
+    "i = d.rng.permutation(B)[:, None]; u: [B, A, C]",
+    "i = fixed([[0, 0]], 'int64'); u: [1, C]",
+    "SYMBOLS = [B]",
+)
 KNOWN = (
     "along an axis of known extent: i.rank == 2 and isinstance(x.shape[{0}], int)",
     "at known places side by side: len(run_of(i, x.shape[{0}])) > 0",
@@ -153,7 +136,7 @@ equation(
     "join_instead_of_scattering",
     "ScatterND(x, i, u, reduction='none', **s) == joined_around(u, x, run_of(i, x.shape[0]), 0)",
     *(text.format(0) for text in KNOWN),
-    sample=partial(_side_by_side, in_front=True),
+    drawn=SIDE_BY_SIDE,
 )
 equation(
     "join_along_axis_instead_of_scattering",
@@ -161,7 +144,7 @@ equation(
     " == joined_around(transpose(u, q), x, run_of(i, x.shape[p[0]]), p[0])",
     "the axis is moved to the front and back: q == inverse(p)",
     *(text.format("p[0]") for text in KNOWN),
-    sample=partial(_side_by_side, in_front=False),
+    drawn=(f"{ALONG} {SIDE_BY_SIDE[0]}; x = d.floats([A, B, C])", *SIDE_BY_SIDE[1:], "q = (1, 2, 0) | (0, 1, 2)"),
 )
 
 
@@ -184,25 +167,13 @@ def woven(u: Term, v: Term, begin: int, x: Ref, axis: int) -> Term:
     return viewed(apply("Concat", *turns, axis=axis + 1), (*before, 2, *behind), x.shape, x)
 
 
-def _by_turns(d: Sampler, *, in_front: bool) -> dict[str, Any]:
-    """Rows written at every other place along an axis, and then at the others, mostly."""
-    found = _along_axis(d)
-    perm = found["f"]["perm"]
-    front = [found["x"].shape[axis] for axis in perm]
-    front[0] = 2 * d.integer(1, 3) + d.chance(0.1)
-    x = d.floats(tuple(front))
-    begins = d.choose(((0, 1), (0, 1), (1, 0), (0, 0)))
-    places = [np.arange(n, front[0], 2)[:, np.newaxis] - front[0] * d.chance(0.2) for n in begins]
-    if d.chance(0.1):
-        places[0] = places[0][::-1]
-    found |= {name: fixed(at, "int64") for name, at in zip("ij", places, strict=True)}
-    found |= {name: d.floats((len(at), *front[1:])) for name, at in zip("uv", places, strict=True)}
-    return found | {
-        "x": x if in_front else x.transpose(inverse(perm)),
-        "r": {"reduction": d.choose(("none", "none", "add"))},
-    }
-
-
+TURNS = (
+    """x: [2 * B, A, C]; i = fixed([[k] for k in range(0, 2 * B, 2)], "int64"); u: [B, A, C]
+       j = fixed([[k - 2 * B] for k in range(1, 2 * B, 2)], "int64"); v: [B, A, C]""",
+    """i = fixed([[k] for k in range(1, 2 * B, 2)], "int64"); j = fixed([[k] for k in range(0, 2 * B, 2)], "int64")""",
+    """i = fixed([[k] for k in range(1, 2 * B, 2)], "int64"); j = fixed([[k] for k in range(1, 2 * B, 2)], "int64")""",
+    """i = fixed([[k] for k in range(0, 2 * B, 2)][::-1], "int64")""",
+)
 BY_TURNS = (
     "at every other place and at those between: {{begin_of(i, x.shape[{0}]), begin_of(j, x.shape[{0}])}} == {{0, 1}}"
 )
@@ -211,7 +182,7 @@ equation(
     "weave_instead_of_scattering",
     f"{TWICE.format('x')} == woven(u, v, begin_of(i, x.shape[0]), x, 0)",
     BY_TURNS.format(0),
-    sample=partial(_by_turns, in_front=True),
+    drawn=(*TURNS, "x: [2 * B + 1, A, C]"),
 )
 equation(
     "weave_along_axis_instead_of_scattering",
@@ -219,5 +190,5 @@ equation(
     " == woven(transpose(u, q), transpose(v, q), begin_of(i, x.shape[p[0]]), x, p[0])",
     "the axis is moved to the front and back: q == inverse(p)",
     BY_TURNS.format("p[0]"),
-    sample=partial(_by_turns, in_front=False),
+    drawn=(f"{ALONG} {TURNS[0]}; x = d.floats([A, 2 * B, C])", *TURNS[1:], "q = (1, 2, 0) | (0, 1, 2)"),
 )

@@ -6,10 +6,7 @@ Heads of queries, keys and values that one product computes are laid out at once
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations, form, named
@@ -20,7 +17,7 @@ from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
 from eqsat.rules.terms import add, int64s, permutation_of, reshape, split, transpose
 from eqsat.rules.views.extents import viewed
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler
 
 equation = Equations(
     __name__,
@@ -132,30 +129,6 @@ def moved_bias(c: Ref, perm: tuple[int, ...]) -> Term:
     return transpose(reshape(c, shape), perm)
 
 
-def _bias_sample(d: Sampler, extents: tuple[int, ...], vector: tuple[int, ...], clipped: bool) -> dict[str, Any]:
-    """Bytes, a bias, and parameters: single ones, those of an axis, or those of one block, which leading axes of 1 make."""
-    found: dict[str, Any] = {"q": d.integers(extents, "uint8"), "c": fixed(d.floats(vector))}
-    blocked = set(extents[:-1]) == {1}
-    for name in ("", "2"):
-        form = (1,) * len(extents) if blocked else d.choose(((), (), (), (1,), extents[-1:]))
-        found |= {f"s{name}": fixed(d.positive(form)), f"z{name}": fixed(d.integers(form, "uint8"))}
-    if clipped:
-        low, high = fixed(np.uint8(d.integer(0, 9))), fixed(np.uint8(d.integer(200, 255)))
-        found |= d.choose(({"low": low}, {"high": high}, {"low": low, "high": high}))
-    attributes = {"axis": len(extents) - 1, "block_size": extents[-1]} if blocked else {"axis": -1}
-    return found | {"dq": attributes, "quantized": attributes}
-
-
-def _viewed(d: Sampler, *, clipped: bool) -> dict[str, Any]:
-    rows, heads, size = d.extents(3, ones=0)
-    rows = d.choose((0, 1, *(rows,) * 6))
-    vector = (heads * size,) if d.chance(0.8) else d.choose(((1,), (rows, heads * size)))
-    target = d.choose(((rows, heads, size), (1, rows, heads, size), (rows, heads, size), (heads, rows, size)))
-    target = target if rows else (1, 0, heads, size)
-    found = _bias_sample(d, (rows, heads * size), vector, clipped)
-    return {**found, "shape": fixed(target, "int64"), "view": {"allowzero": 1} if rows == 0 else {}}
-
-
 BIASED = "QuantizeLinear(DequantizeLinear(q, s, *z, **dq) + c, s2, *z2, **quantized)"
 AGAIN = "requantised(quantized, dq, (s, z, s2, z2), {value}, {vector})"
 WHOLE = (
@@ -166,7 +139,7 @@ WHOLE = (
     "one scale behind: per_tensor(s2, z2)",
     "no blocks: unblocked(dq.attributes, quantized.attributes)",
 )
-for name, around, clipped in (("bias", "{}", False), ("clipped_bias", "Clip({}, *low, *high)", True)):
+for name, around in (("bias", "{}"), ("clipped_bias", "Clip({}, *low, *high)")):
     inside = AGAIN.format(value="Reshape(q, int64s(root.shape))", vector="Reshape(c, int64s(root.shape[-2:]))")
     equation(
         f"view_heads_before_{name}",
@@ -176,7 +149,16 @@ for name, around, clipped in (("bias", "{}", False), ("clipped_bias", "Clip({}, 
         "all extents known, none of them 0: 0 not in root.static_shape",
         "the view splits the last axis: prod(root.shape[-2:]) == q.shape[-1]",
         "the bias is a vector for the last axis: c.shape == q.shape[-1:]",
-        sample=partial(_viewed, clipped=clipped),
+        drawn=(
+            """q: uint8[R, H * S]; c: float32[H * S] | float32[1] | float32[R, H * S]; s = d.positive([]); z: uint8[()]
+               s2 = d.positive([]); z2: uint8[()]; low = fixed(9, "uint8"); high = fixed(210, "uint8")
+               shape = [R, H, S] | [1, R, H, S] | [H, R, S]""",
+            "q: uint8[0, H * S]; shape = [1, 0, H, S]; view.allowzero = 1",
+            """q: uint8[1, H * S]; shape = [1, H, S]; s = d.positive([1, 1]); z: uint8[1, 1]; dq.axis = 1; dq.block_size = H * S
+               s2 = d.positive([1, 1]); z2: uint8[1, 1]; quantized.axis = 1; quantized.block_size = H * S""",
+            "s = d.positive([H * S]); z: uint8[H * S]; dq.axis = -1",
+            "s2 = d.positive([H * S]); z2: uint8[H * S]; quantized.axis = -1",
+        ),
     )
     inside = AGAIN.format(value="transpose(q, p)", vector="moved_bias(c, p)")
     equation(

@@ -143,24 +143,6 @@ def rows_of(i: Ref, w: Ref) -> Term:
     return w if is_place(i, w) else apply("Concat", w, zeros, axis=0)
 
 
-def _one_hot(d: Sampler) -> dict[str, Any]:
-    rows = d.integer(2, 5)
-    kind = d.choose(("int32", "int64", "int64", "float32"))
-    shape = (*d.shape(0, 2), 1 if d.chance(0.9) else rows)
-    listed = np.arange(rows) if d.chance(0.8) else d.permutation(rows)
-    r = np.asarray(listed, kind).reshape(d.choose(((rows,), (1, rows), (1,) * len(shape) + (rows,))))
-    dtype, infinite = d.choose(("float32", "float32", "float16")), d.chance(0.3)
-    w = d.floats((rows, d.integer(1, 4)), dtype, infinite=infinite)
-    if d.chance(0.15):  # a table for each of several
-        shape, w = (rows, 2, 1), np.stack([w] * rows)
-    return {
-        "i": d.integers(shape, "int64", -3, rows + 2).astype(kind),
-        "r": fixed(r),
-        "w": fixed(w),
-        "c": {"to": int(DType.of(w.dtype))},
-    }
-
-
 Equations(__name__)(
     "look_up_row_instead_of_multiplying_one_hot",
     "MatMul(Cast(Equal(i, r), **c), w) == Gather(rows_of(i, w), places(i, w), axis=0)",
@@ -171,5 +153,11 @@ Equations(__name__)(
     "one number for each row of the result: i.shape[-1:] == (1,) and root.shape[:-1] == i.shape[:-1]",
     "compared with the numbers of all rows: counts_up(r, w.shape[0])",
     source="all but one summand are zero",
-    sample=_one_hot,
+    drawn=(
+        """I = 0 | 1 | 2; T = ("int64", "int32", "float32")[I]; i = d.integers([*ANY, 1], "int64", -3, R + 2).astype(T); c.to = 1
+           r = fixed([*range(R)] | [[*range(R)]] | [[[[*range(R)]]]] | [*range(R)][::-1], T); w: float32[R, N]""",
+        'i = d.integers([R, R], "int64", 0, R - 1).astype(T)',
+        "w = d.floats([R, N], infinite=True)",
+        'i = d.integers([R, 2, 1], "int64", 0, R - 1).astype(T); w: float32[R, R, N]',
+    ),
 )

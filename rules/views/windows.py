@@ -9,7 +9,6 @@ where a window transformer merges patches, models cut every other row and column
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from eqsat.rules.terms import by_class
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import slice_term, slices_forward
 from eqsat.rules.views.parts import concats
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler
 
 _MOST, _LONG = 32, 8
 """Slices that take the place of a look-up, at most, and elements of each, at least."""
@@ -70,35 +69,14 @@ def cut_at(x: Ref, rows: Sequence[range], axis: int, shape: Sequence[Dim]) -> Te
     return viewed(joined, (*x.shape[:axis], sum(map(len, rows)), *x.shape[axis + 1 :]), shape, x)
 
 
-def _windows(d: Sampler) -> dict[str, Any]:
-    extent, step, size = d.integer(8, 12), d.integer(1, 2), d.integer(1, 3)
-    shape = [d.integer(1, 3), extent * step + size - 1]
-    places = np.arange(size)[:, np.newaxis] + step * np.arange(extent)
-    if d.chance(0.2):
-        places[:, [3, 4]] = places[:, [4, 3]]
-    places = places[0] if d.chance(0.3) else places[np.newaxis] if d.chance(0.2) else places
-    return {
-        "x": d.floats(shape),
-        "i": fixed(places - shape[1] * d.chance(0.2), "int64"),
-        "g": {"axis": d.choose((1, -1))},
-    }
-
-
-def _in_order(d: Sampler) -> dict[str, Any]:
-    shape = list(d.extents(3, ones=0.4))
-    axis = d.integer(0, 2)
-    places = np.arange(shape[axis])[:: -1 if d.chance(0.3) else 1] - shape[axis] * d.chance(0.2)
-    more = d.choose(((1, -1), (-1, 1), (-1,)))
-    return {"x": d.floats(shape), "i": fixed(places.reshape(more), "int64"), "g": {"axis": axis - 3 * d.chance(0.2)}}
-
-
 equation = Equations(__name__, functions=named(viewed, product), source="ONNX Gather and Slice")
 equation(
     "view_instead_of_gathering_in_order",
     "Gather(x, i, axis=a, **g) == viewed(x, x.shape, root.shape, x)",
     constant("i"),
     "every place, in order: are_all(i.value, x.shape[a])",
-    sample=_in_order,
+    drawn="""x: [A, B, C]; a = 1 | -2; i = fixed([*range(B)] | [[k] for k in range(B)] | [[k - B for k in range(B)]]
+             | [*range(B)][::-1], "int64")""",
 )
 equation(
     "slices_instead_of_gathering_windows",
@@ -107,7 +85,13 @@ equation(
     worthwhile("elements lie apart: product(x.shape[a % x.rank + 1 :]) == 1"),
     "each row goes through the axis in equal steps: are_runs(i.value, x.shape[a])",
     worthwhile(f"few long rows: {_LONG} <= i.shape[-1] and product(i.shape[:-1]) <= {_MOST}"),
-    sample=_windows,
+    drawn=(
+        """W = d.integer(8, 12); S = d.integer(1, 2); x: [A, S * W + 2]; a = 1 | -1
+           i = fixed([[k + S * n for n in range(W)] for k in range(3)], "int64")""",
+        'i = fixed([S * n for n in range(W)], "int64")',
+        'i = fixed([[[k + S * n - S * W - 2 for n in range(W)] for k in range(2)]], "int64")',
+        'i = fixed([[S * abs(n - 4) for n in range(W)]], "int64")',
+    ),
 )
 
 
