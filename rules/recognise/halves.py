@@ -2,7 +2,9 @@
 
 The statistics of a normalisation are in float32 (``stash_type``), whatever the type of what is normalised: squares of float16
 neither overflow nor underflow there. So what was computed in float64 between two casts, as by PyTorch's older exporter, is the
-same, but what is in float64 altogether is no such normalisation. Kernels of Softmax add up exponentials in float32, too.
+same, but what is in float64 altogether is no such normalisation. Kernels of Softmax add up exponentials in float32, too. A sum
+or product in float32 of two numbers in half precision, rounded to that, is the one in half precision: converters that leave some
+operators in float32 write those between casts.
 """
 
 import math
@@ -64,6 +66,29 @@ equation(
     BACK,
     source="softmax(x, dtype=torch.float32).to(x.dtype) of PyTorch, and Hugging Face's eager attention",
 )
+
+
+def _two_of_one_type(d: Sampler) -> dict[str, Any]:
+    """Two values that are computed with between casts, mostly in half precision both, and back to it."""
+    narrow = d.choose(("float16", "float16", "bfloat16", "float32"))
+    x = d.floats(d.shape(), narrow)
+    y = d.floats(d.broadcast_with(x.shape), narrow if d.chance(0.8) else d.choose(("float16", "bfloat16")))
+    wide = DType.DOUBLE if narrow == "float32" or d.chance(0.1) else DType.FLOAT
+    back = DType.of(narrow) if d.chance(0.9) else DType.FLOAT
+    return {"x": x, "y": y, "p": {"to": int(wide)}, "r": {"to": int(wide)}, "q": {"to": int(back)}}
+
+
+for op, name in (("+", "add"), ("*", "multiply")):
+    equation(
+        f"{name}_in_half_precision",
+        f"Cast(Cast(x, **p) {op} Cast(y, **r), to=to, **q) == x {op} y",
+        kernels("x", *HALVES),
+        "one type: y.dtype is x.dtype",
+        BACK,
+        exactness=Exactness.EXACT,
+        source="Figueroa 1995, When is double rounding innocuous?: 24 digits are more than twice 11, and 2",
+        sample=_two_of_one_type,
+    )
 
 
 def _between_casts(d: Sampler) -> dict[str, Any]:
