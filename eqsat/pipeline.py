@@ -21,6 +21,7 @@ from eqsat.errors import FailedRuleError, LeftOutWarning, OptionError, Verificat
 from eqsat.extract import WorkDone
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
+from eqsat.frontends.onnx.envelope import envelope_of
 from eqsat.fusion import operator_works, price_works
 from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, timed, watched
 from eqsat.ir.graph import Graph
@@ -246,6 +247,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         passed_opset=extraction.passed_opset,
         counted_only=bool(extraction.target.templates) and not extraction.placement,
         opaque=opaque_counts(program.graph),
+        overridable=len(envelope_of(graph).defaults),
         eclasses=egraph.class_count,
         enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,

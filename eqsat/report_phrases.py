@@ -31,6 +31,17 @@ def of_growth(before: int, after: int) -> str:
     )
 
 
+def of_overridable(inputs: int) -> str:
+    """``inputs``: how many have values in the file."""
+    if not inputs:
+        return ""
+    what, them = ("inputs have values", "them") if inputs > 1 else ("input has a value", "it")
+    return (
+        f"{inputs} {what} in the file that callers may override, so nothing is computed of {them} ahead, and no integers are made"
+        f" of {them}: a file that does not list {them} among its inputs may be faster (torch: keep_initializers_as_inputs=False)"
+    )
+
+
 def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{n}" for name, n in counts.items())
 

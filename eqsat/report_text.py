@@ -16,6 +16,7 @@ from eqsat.report_phrases import (
     of_growth,
     of_left_out,
     of_needs,
+    of_overridable,
     of_placement,
     of_untouched,
     of_verification,
@@ -202,7 +203,8 @@ def _predicted(report: Report) -> str:
     before, after = report.predicted_s_before, report.predicted_s_after
     if before is None or after is None or "no kernels" in (cost(before, "seconds"), cost(after, "seconds")):
         return ""
-    slower = "; SLOWER: --cost measured minimises it" if after > before * _SAME else ""
+    hint = "" if report.cost_model.startswith("measured") else ": --cost measured minimises it"
+    slower = f"; SLOWER{hint}" if after > before * _SAME else ""
     return f"{1e3 * before:.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {report.target}{slower}"
 
 
@@ -232,6 +234,7 @@ def _remarks(report: Report) -> list[str]:
         _counted(report),
         f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}" if priced else "",
         of_placement(report.placement),
+        of_overridable(report.overridable),
         of_growth(report.constant_bytes_before, report.constant_bytes_after),
         of_bodies(report.bodies, reasons=False),
         f"{peak:.1f} MB at the peak{_budget(report)}" if report.memory_budget else "",

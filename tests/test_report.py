@@ -256,3 +256,14 @@ def test_constants_that_a_file_holds_twice_are_said_in_the_report() -> None:
     assert of_growth(report.constant_bytes_before, report.constant_bytes_after) in str(report)
     assert not of_growth(1_000_000, 1_020_000)
     assert not of_growth(100, 10_000)
+
+
+def test_the_report_says_that_inputs_with_values_in_the_file_are_no_constants() -> None:
+    """As torch lists the weights with ``keep_initializers_as_inputs``, and brevitas the biases."""
+    proto = _gelu_model()
+    bias = next(t for t in proto.graph.initializer if t.name == "b")
+    assert eqsat.optimize(proto).report.overridable == 0
+    proto.graph.input.append(helper.make_tensor_value_info(bias.name, bias.data_type, bias.dims))
+    report = eqsat.optimize(proto).report
+    assert report.overridable == 1
+    assert "1 input has a value in the file that callers may override" in str(report)

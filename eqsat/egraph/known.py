@@ -149,6 +149,7 @@ class KnownValues:
         egraph = self._egraph
         cls = egraph.find(handle)
         if cls in self._values:
+            self._spelled_by(cls, handle)
             return False
         node = egraph.nodes[handle]
         if node.op == PROJECTION:
@@ -189,6 +190,13 @@ class KnownValues:
             return not already
         self._replace(handle, array, type, exact, () if static is not None else self._read(node.children))
         return True
+
+    def _spelled_by(self, cls: int, handle: int) -> None:
+        """Takes in that elements that were known are computed, too: by a rule that says what they were converted from."""
+        children, type = self._egraph.canonical_children(handle), self._egraph.type_of(cls)
+        constant = bool(children) and all(c in self.constants for c in children if c)
+        if constant and isinstance(type, TensorType) and self._converts(children, type, False):
+            self.converted.add(cls)
 
     def _is_disputed(self, definition: Operator, node: ENode, children: Sequence[int]) -> bool:
         """Whether runtimes compute something else than ONNX says: as the operator states, or the quotient that is quantised in

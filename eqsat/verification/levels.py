@@ -10,9 +10,9 @@ Each session is let go before the next is opened. All of them rearrange weights 
 does not may sum in another order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from eqsat.backends.transposed_products import crashing_products
 from eqsat.errors import EqsatError, ModelError, ResourceError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
-from eqsat.ir.types import is_sequence
-from eqsat.verification.compare import Judgement, bytes_of
+from eqsat.ir.types import DType, is_array, is_sequence
+from eqsat.verification.compare import Judgement, Yardstick, bytes_of
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.original import Source, open_file
 from eqsat.verification.pieces import session_of
@@ -39,6 +39,15 @@ Trials = Mapping[int, Mapping[str, Any]]
 
 Judgements = Mapping[tuple[int, str], Judgement]
 """By trial and output."""
+
+Beside = tuple[Yardstick, Yardstick]
+"""What a result may be, around what the original computes without optimisation, and with."""
+
+K = TypeVar("K")
+
+_OTHERS, _AT_ONCE = 16, 4
+"""On how many other inputs the original is asked, as long as a result is refused, what the runtime changes of it, and how many of
+them one session runs: where a quantum comes or goes it may leave all elements of one input as they are."""
 
 
 def levels_of(form: str, *, full: bool = False) -> tuple[str, ...]:
@@ -140,14 +149,52 @@ class LevelCheck:
             self.report.notes.append(
                 f"level {level!r}, run {k + 1}: output {name!r}: ONNX Runtime itself changes the original: {change.message}"
             )
-        judged = dict(judged)
+        judged, beside = dict(judged), dict[tuple[int, str], Beside]()
         for k, name in _refusals(judged):
             wider = yardsticks[k][name].moved_to(self.reference.outputs[k][name])
             wider.observe(theirs[k][name])
-            beside = yardsticks[k][name].moved_to(theirs[k][name])
-            either = [y.judge(found[k][name]) for y in (wider, beside)]
-            judged[k, name] = next((j for j in either if not j.message), either[0])
+            beside[k, name] = wider, yardsticks[k][name].moved_to(theirs[k][name])
+            judged[k, name] = _by_either(beside[k, name], found[k][name])
+        for first in range(0, _OTHERS, _AT_ONCE):
+            refused = tuple(_refusals(judged))
+            for (k, name), clean, changed in self._changes_of_others(level, refused, range(first, first + _AT_ONCE)):
+                for yardstick in beside[k, name]:
+                    yardstick.observe(changed, clean)
+                judged[k, name] = _by_either(beside[k, name], found[k][name])
         return judged
+
+    def _changes_of_others(
+        self, level: str, keys: Sequence[tuple[int, str]], seeds: Sequence[int]
+    ) -> Iterator[tuple[tuple[int, str], Any, Any]]:
+        """For trials and outputs: what the original computes of the elements of the trial in other orders, without optimisation
+        and at ``level``."""
+        others = {(k, seed): _shuffled(self._trials[k], seed) for k, _ in keys for seed in seeds}
+        try:
+            plain, optimised = (self._run(load, others) if others else {} for load in ("disable", level))
+        except EqsatError:
+            return
+        for k, name in keys:
+            yield from (((k, name), plain[k, seed][name], optimised[k, seed][name]) for seed in seeds)
+
+    def _run(self, level: str, trials: Mapping[K, Mapping[str, Any]]) -> dict[K, Mapping[str, Any]]:
+        session = self.open_original(level)
+        return {k: session.run(feeds) for k, feeds in trials.items()}
+
+
+def _by_either(yardsticks: Beside, found: Any) -> Judgement:
+    either = [yardstick.judge(found) for yardstick in yardsticks]
+    return next((j for j in either if not j.message), either[0])
+
+
+def _shuffled(feeds: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Arrays of floats and bytes with their elements in another order, and everything else, which may be places, as it is."""
+    random = np.random.default_rng([seed, 0x6C6576])
+    return {name: random.permuted(v.reshape(-1)).reshape(v.shape) if _may_move(v) else v for name, v in feeds.items()}
+
+
+def _may_move(value: Any) -> bool:
+    dtype = DType.of(value.dtype) if is_array(value) else DType.UNDEFINED
+    return dtype.is_float or (dtype.is_integer and dtype.bits == 8)
 
 
 def _size(value: Any) -> int:

@@ -10,6 +10,7 @@
     D(sums) + c == D(sums + round(c / s))                         below half a quantum         `integer_bias`, `integer_bounds`
     D(q, s) * c == D(q, s * c)                                    factors of integers          `integer_scales`
     D(q, s) / t == D(q, s / t)                                    weights by any spelling      `weight_spellings`
+    w == D(w / s, s)              w / s whole numbers             floats that were dequantised   `byte_weights`
     D(int8 q, s, z) == D(uint8 q + 128, s, z + 128)               for unsigned kernels         `recentring`
     Clip(Round(x / s) + z) == Q(x, s, z)                          quantisation spelled out     `recognition`
     Concat(D(v), D(w)) == D(Concat(v, w), (s, t))                 weights side by side         `weights`

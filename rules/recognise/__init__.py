@@ -8,6 +8,7 @@
     N(x over channels) == T(N(T(x)))                              as norms of rows             `channel_norms`
     mean(x^2) - mean(x)^2 == mean((x - mean)^2)                   recognised, never made       `variance`
     Cast(LayerNorm(Cast(x))) == LayerNorm(x), so Softmax          casts from half precision    `halves`
+    Cast(Cast(x) + Cast(y)) == x + y                              rounded twice, as once       `halves`
     operator == what it is built of                               for targets without kernel   `legalization`
     fused operator == what it is built of                         where the file has it        `fused`
 

@@ -2,7 +2,9 @@
 
 The statistics of a normalisation are in float32 (``stash_type``), whatever the type of what is normalised: squares of float16
 neither overflow nor underflow there. So what was computed in float64 between two casts, as by PyTorch's older exporter, is the
-same, but what is in float64 altogether is no such normalisation. Kernels of Softmax add up exponentials in float32, too.
+same, but what is in float64 altogether is no such normalisation. Kernels of Softmax add up exponentials in float32, too. A sum
+or product in float32 of two numbers in half precision, rounded to that, is the one in half precision: converters that leave some
+operators in float32 write those between casts.
 """
 
 from eqsat.conditions import constant, kernels, worthwhile
@@ -49,6 +51,24 @@ equation(
     BACK,
     source="softmax(x, dtype=torch.float32).to(x.dtype) of PyTorch, and Hugging Face's eager attention",
 )
+
+
+for op, name in (("+", "add"), ("*", "multiply")):
+    equation(
+        f"{name}_in_half_precision",
+        f"Cast(Cast(x, **p) {op} Cast(y, **r), to=to, **q) == x {op} y",
+        kernels("x", *HALVES),
+        "one type: y.dtype is x.dtype",
+        BACK,
+        exactness=Exactness.EXACT,
+        source="Figueroa 1995, When is double rounding innocuous?: 24 digits are more than twice 11, and 2",
+        drawn=(
+            "x: float16[*ANY, N]; y: float16[N] | float16[*ANY, N] | float16[A, 1]; p.to = 1 | 11; r.to = 1 | 11; q.to = 10 | 1",
+            "x: bfloat16[*ANY, N]; y: bfloat16[N]; q.to = 16",
+            "x: float32[*ANY, N]; y: float32[N]; p.to = 11; r.to = 11; q.to = 1",
+            "y: bfloat16[N]",
+        ),
+    )
 
 
 equation(

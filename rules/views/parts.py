@@ -147,10 +147,12 @@ def join_adjacent_parts(m: Match) -> Term:
 
 
 def _tiles(view: GroupView) -> Iterator[Match]:
-    """Each slice among those that cover a value, one beginning where another ends: by the longest, and by the shortest."""
+    """Each slice among those that cover a value, one beginning where another ends: by the longest, and by the shortest. Those of
+    constants are constants."""
     slices: dict[tuple[int, int], list[tuple[Ref, Part]]] = {}
     for ref, part in slices_of(view):
-        slices.setdefault((part.whole.handle, part.axis), []).append((ref, part))
+        if not part.whole.is_constant:
+            slices.setdefault((part.whole.handle, part.axis), []).append((ref, part))
     for found in slices.values():
         for longest in (True, False):
             tiles = _tiling(found, longest)

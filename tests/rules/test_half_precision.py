@@ -254,3 +254,14 @@ def test_a_decoder_that_computes_in_float32_between_casts_has_its_structures(dty
     }
     expected, got = (run(g, feeds)["y"].astype(np.float32) for g in (graph, result.program.graph))
     np.testing.assert_allclose(got, expected, rtol=TOLERANCE[dtype], atol=8 * TOLERANCE[dtype])
+
+
+def test_attention_is_found_whose_mask_is_added_between_casts() -> None:
+    """As by converters to half precision that are told to leave Add and Softmax in float32 (`op_block_list`)."""
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float16", (2, 4, 8, WIDTH)) for name in "qkv")
+    mask = b.input("mask", "float16", (2, 1, 8, 8))
+    scores = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), b.constant(np.float16(0.25)))
+    masked = b.op("Cast", b.op("Add", *(b.op("Cast", x, to=1) for x in (scores, mask))), to=10)
+    weights = b.op("Cast", b.op("Softmax", b.op("Cast", masked, to=1), axis=-1), to=10)
+    assert eqsat.optimize(b.finish({"y": b.op("MatMul", weights, v)})).report.recognized == {"attention": 1}

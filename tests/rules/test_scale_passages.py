@@ -123,3 +123,16 @@ def test_half_turned_heads_are_joined_before_their_transpose() -> None:
     joined = b.op("Concat", b.op("Neg", high), low, axis=3)
     found = counts(optimized(b.finish({"y": b.op("Transpose", joined, perm=(0, 2, 1, 3))})))
     assert "Transpose" not in found
+
+
+def test_parts_of_scales_are_not_split_again() -> None:
+    """Where each layer scales all before it (DenseNet), a scale has as many parts as there are layers before, all of them
+    constants."""
+    b = GraphBuilder()
+    x = conv(b, image(b), 8)
+    for layer in range(4):
+        scaled = b.op("Mul", x, b.constant(positive(8 + 4 * layer, 1, 1)))
+        x = b.op("Concat", x, conv(b, b.op("Relu", scaled), 4, 8 + 4 * layer), axis=1)
+    rules = optimized(b.finish({"y": x})).report.rules
+    assert rules["move_scale_before_movement"]["matches"]
+    assert "split_instead_of_slices" not in rules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from graph_checks import counts, optimized
 
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import DType
 
 Step = tuple[str, float | np.ndarray]
 COLUMNS = np.linspace(0.5, 1.5, 8, dtype=np.float32)
@@ -26,12 +27,12 @@ SPELLINGS: dict[str, Sequence[Step]] = {
     "a number, then the columns": [("Div", 64), ("Mul", COLUMNS)],
     "the columns, then a number": [("Mul", COLUMNS), ("Div", 64)],
     "a zero point, a number, the columns": [("Sub", 3), ("Div", 64), ("Mul", COLUMNS)],
+    "a negative scale": [("Div", 64), ("Mul", -1)],
     "the columns twice": [("Div", COLUMNS * 64), ("Mul", COLUMNS[::-1].copy())],
 }
 OTHERS: dict[str, Sequence[Step]] = {
     "a scale for each row": [("Div", 64), ("Mul", np.linspace(0.5, 1.5, 12, dtype=np.float32)[:, None])],
     "rows and columns": [("Mul", np.linspace(0.5, 1.5, 12, dtype=np.float32)[:, None]), ("Mul", COLUMNS)],
-    "a negative scale": [("Div", 64), ("Mul", -1)],
     "half a zero point": [("Sub", 0.5), ("Div", 64)],
 }
 
@@ -75,3 +76,55 @@ def test_weight_that_is_a_multiple_of_its_multiple_ends() -> None:
     x = b.input("x", "float32", (4, 12))
     result = optimized(b.finish({f"y{i}": b.op("MatMul", x, v) for i, v in enumerate(values)}))
     assert result.report.stop_reason == "saturated"
+
+
+# --- weights beside bytes that nobody calls bytes
+
+
+def _of_four_bits(b: GraphBuilder, integers: np.ndarray, scale: np.ndarray) -> str:
+    nibbles = b.constant((integers // 16).astype(DType.INT4.numpy))
+    return b.op("DequantizeLinear", nibbles, b.constant(scale.reshape(-1)), axis=0)
+
+
+def _folded(b: GraphBuilder, integers: np.ndarray, scale: np.ndarray) -> str:
+    return b.constant(integers * scale)
+
+
+def _folded_with_one_scale(b: GraphBuilder, integers: np.ndarray, scale: np.ndarray) -> str:
+    return b.constant(integers * scale.reshape(-1)[0])
+
+
+def _rounded_while_training(b: GraphBuilder, integers: np.ndarray, scale: np.ndarray) -> str:
+    """``(n * scale) - least``, as TensorFlow's FakeQuantWithMinMaxVars makes it: off by roundings of the larger of the two."""
+    least = np.float32(128) * scale
+    return b.constant(((integers + np.float32(128)) * scale - least).astype(np.float32))
+
+
+def _beside_bytes(weights: Callable[[GraphBuilder, np.ndarray, np.ndarray], str], window: int) -> Graph:
+    """A convolution of bytes to bytes, of so many weights that what they are is looked at element by element, or more."""
+    b, rng = GraphBuilder(), np.random.default_rng(5)
+    scale, zero = b.constant(np.float32(1 / 16)), b.constant(np.uint8(128))
+    integers = rng.integers(-127, 128, (16, 24, window, window)).astype(np.float32)
+    scales = rng.uniform(0.001, 0.002, (16, 1, 1, 1)).astype(np.float32)
+    x = b.input("x", "float32", (1, 24, 8, 8))
+    x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
+    y = b.op("QuantizeLinear", b.op("Conv", x, weights(b, integers, scales)), scale, zero)
+    return b.finish({"y": b.op("DequantizeLinear", y, scale, zero)})
+
+
+@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("weights", [_of_four_bits, _folded, _folded_with_one_scale, _rounded_while_training])
+def test_weights_beside_bytes_are_bytes_if_they_may_be(
+    weights: Callable[[GraphBuilder, np.ndarray, np.ndarray], str], window: int
+) -> None:
+    found = counts(optimized(_beside_bytes(weights, window), tolerance=2**-4))
+    assert found == {"QuantizeLinear": 1, "QLinearConv": 1, "DequantizeLinear": 1}
+
+
+def test_weights_that_are_no_multiples_of_a_step_stay_floats() -> None:
+    def off_the_grid(b: GraphBuilder, integers: np.ndarray, scale: np.ndarray) -> str:
+        weights = integers * scale
+        weights[:, 0] *= np.float32(1.001)
+        return b.constant(weights)
+
+    assert "Conv" in counts(optimized(_beside_bytes(off_the_grid, 1), tolerance=2**-4))

@@ -217,3 +217,26 @@ def test_empty_tensors_are_left_to_the_run_without_optimisation() -> None:
     found = LevelCheck(load, load, reference, Exactness.EXACT).run(("all",))
     assert asked == [3]
     assert set(found.levels) == {"all"}
+
+
+@pytest.mark.parametrize(("moved", "failures"), [(0.25, 0), (1.0, 1)])
+def test_what_the_runtime_changes_of_the_original_on_other_inputs_it_may_change_of_the_result(
+    moved: float, failures: int
+) -> None:
+    """Where a quantum comes or goes at a tie, few elements move: of one program on one input, of the other on another."""
+    graph = quantised_chain(layers=1)
+    (output,) = graph.outputs
+    run, x = session_of(graph).run, np.random.default_rng(0).standard_normal((12, 24)).astype(np.float32)
+
+    def loaded(by: float, on: bool) -> Any:
+        """A program that is off where its input is, or is not, that of the trial."""
+
+        def moving(self: Any, feeds: Any) -> Any:
+            off = by if np.array_equal(feeds["x"], x) is on else 0.0
+            return {output: run(feeds)[output] + np.float32(off)}
+
+        return lambda level: type("Moved", (), {"run": moving})() if level == "all" else session_of(graph)
+
+    reference = Reference(graph, run, [{"x": x}])
+    found = LevelCheck(loaded(0.25, on=False), loaded(moved, on=True), reference, Exactness.EXACT).run(("all",))
+    assert len(found.failures) == failures
