@@ -149,10 +149,13 @@ class Values:
 
     def enlarged(self, term: Variable, operand: Operand, value: Value) -> Value:
         """Constants so large that they overflow among themselves: their products, their sums, or their sums of products."""
-        if isinstance(value, Applied) or self._dtype is not DType.FLOAT:
+        if isinstance(value, Applied):
             return value
-        array = np.clip(value.array if isinstance(value, Fixed) else value, -9, 9)
         is_constant = isinstance(value, Fixed)
+        drawn = value.array if is_constant else value
+        if drawn.dtype != np.float32:
+            return value
+        array = np.clip(drawn, -9, 9)
         match self._large:
             case "products" if term.name in self._huge:
                 size = self._d.choose(self._magnitudes if len(self._huge) > 1 else (3e37,))
