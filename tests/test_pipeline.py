@@ -75,6 +75,7 @@ KEYS = [
     "engine",
     "rehearsal",
     "left_out",
+    "overridable",
     "predicted_s_before",
     "predicted_s_after",
 ]

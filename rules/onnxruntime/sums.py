@@ -56,8 +56,8 @@ for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]"))
     )
 
 
-# Beside the lowest number the sum is 0 where all exponents are minus infinity.
-LARGEST = "Max(ReduceMax(x, a, keepdims=1), number(-limit(x), x.dtype))"
+# Beside a finite number the sum is 0 where all exponents are minus infinity, and infinite where one is infinite.
+LARGEST = "Clip(ReduceMax(x, a, keepdims=1), number(-limit(x), x.dtype), number(limit(x), x.dtype))"
 equation(
     "take_steps_of_logarithm_of_sum_of_exponentials",
     f"ReduceLogSumExp(x, a, **r) == Log(ReduceSum(Exp(x - {LARGEST}), a, **r)) + without({LARGEST}, axes_of(r, a, x), r)",
@@ -65,5 +65,8 @@ equation(
     kernels("x", DType.FLOAT),
     worthwhile("several axes or one: axes_of(r, a, x)"),
     source="exp(x - m) * exp(m) = exp(x)",
-    drawn=("", 'x = d.rng.choice([1.5, -40.0, -inf, -3.4028235e38], [A, B, K]).astype("float32"); a = [-1] | [0, 2]'),
+    drawn=(
+        "",
+        'x = d.rng.choice([1.5, -40.0, inf, -inf, -3.4028235e38], [A, B, K]).astype("float32"); a = [-1] | [0, 2]',
+    ),
 )
