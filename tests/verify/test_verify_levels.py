@@ -240,3 +240,4 @@ def test_what_the_runtime_changes_of_the_original_on_other_inputs_it_may_change_
     reference = Reference(graph, run, [{"x": x}])
     found = LevelCheck(loaded(0.25, on=False), loaded(moved, on=True), reference, Exactness.EXACT).run(("all",))
     assert len(found.failures) == failures
+    assert any("on other inputs" in note for note in found.notes) == (not failures)
