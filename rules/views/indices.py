@@ -257,9 +257,12 @@ def _draw_grid(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, columns, middle = d.extents(3, ones=0)
     order = (0, 1) if d.chance(0.85) else (1, 0)
+    steps = [1 if d.chance(0.9) else 2 for _ in order]
+    if 2 in steps:  # every other place of two is one, which repeats
+        rows = columns = 2
     columns = columns if order == (0, 1) else rows
     x = drawing.value(d.floats((rows, columns)), {rows, columns})
-    counted = [_count(d, drawing, x, axis) for axis in (0, 1)]
+    counted = [drawing.places(x, axis, step=step) for axis, step in enumerate(steps)]
     first, last = (drawing.op("Gather", drawing.op("Shape", x), [i]) for i in (0, 1))
     whole = drawing.op("Concat", first, [middle if d.chance() else 1], last, axis=0)
     axes = [[1, 2], [0, 1]]
