@@ -183,9 +183,11 @@ def find_consumer(text: str) -> Consumer:
         raise OptionError(f"consumer {name!r} does not exist; {choices(name, consumer_names())}")
     releases = releases_of(name)
     if not given:
-        import onnxruntime
+        version = releases[-1].version
+        if name.startswith("onnxruntime"):
+            import onnxruntime
 
-        version = onnxruntime.__version__ if name.startswith("onnxruntime") else releases[-1].version
+            version = onnxruntime.__version__
         return _at_most(releases, _numbers(version)) or releases[0]
     listed = ", ".join(r.version for r in releases)
     if not version or not all(part.isdigit() for part in version.split(".")):

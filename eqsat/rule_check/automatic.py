@@ -19,7 +19,7 @@ from eqsat.ir.operators.onnxruntime_products import FUSED_CONV, FUSED_MATMUL
 from eqsat.ir.schema_operator import attributes_of_schema, takes_types
 from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType
-from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable, present
+from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable, present, terms_of
 from eqsat.rule_check import movement_operands, quantised_operands  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers their plans
 from eqsat.rule_check.drawn import Typed
 from eqsat.rule_check.operand_shapes import Operand, Shape, plan_operands
@@ -92,13 +92,6 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
             yield instance
 
 
-def _variables(term: Term | None) -> Iterator[Variable]:
-    if isinstance(term, Variable):
-        yield term
-    for a in term.args if isinstance(term, Apply) else ():
-        yield from _variables(a)
-
-
 def _check_types(graph: Graph) -> None:
     """Raises `ValueError` where an operator is applied to element types that its schema does not take."""
     for node in graph.nodes:
@@ -117,9 +110,10 @@ class _Instantiation(Values):
             d.extents(d.choose(ranks or [2]), 0.15) if d.chance(0.8) or asked else (d.integer(2, 3),) * d.integer(1, 3)
         )
         self._extents = extents
-        for term in _variables(pattern) if self._stated else ():
-            if self._stated and term.name in self._stated.operands and term.name not in self._variables:
-                self._state(term, self._stated.operands[term.name])
+        stated = self._stated.operands
+        for term in terms_of(pattern):
+            if isinstance(term, Variable) and term.name in stated and term.name not in self._variables:
+                self._state(term, stated[term.name])
         root = self._values(pattern, extents)
         inner = [value for values in self._nodes.values() for value in values if value not in root]
         return self._drawing.finish(*root, *d.subset(inner, 0.1))
@@ -145,7 +139,7 @@ class _Instantiation(Values):
                 attributes |= another_attribute(name, value, d)
         if term.op == "Split":
             attributes.setdefault("num_outputs", term.outputs)
-        stated = {} if self._stated is None else self._stated.attributes.get(term.name, {})
+        stated = self._stated.attributes.get(term.name, {})
         attributes |= stated
         terms = list(present(*(None if self._is_absent(a) else a for a in term.args)))
         operands = self._plan(term.op, wanted, attributes, terms)

@@ -62,11 +62,14 @@ class Drawn:
 
     def __init__(self, texts: Sequence[str], d: Sampler, named: Mapping[str, AttributeOf]) -> None:
         self._d = d
+        self.operands: dict[str, Any] = {}
+        self.attributes: dict[str, dict[str, Any]] = defaultdict(dict)
+        self.symbols: Sequence[int] | None = None
+        if not texts:
+            return
         usual, *others = texts
         text = f"{usual}\n{d.choose(others)}" if others and d.chance(_AT_TIMES) else usual
         self._rarely = d.choose(_RARELY)
-        self.operands: dict[str, Any] = {}
-        self.attributes: dict[str, dict[str, Any]] = defaultdict(dict)
         extents, statements = _read(text)
         known: dict[str, Any] = _KNOWN | dict(zip(extents, d.extents(len(extents)), strict=True))
         known |= {"ANY": d.shape(0, 2), "SYMBOLS": None, "d": d, "_option": self._option}
@@ -86,7 +89,7 @@ class Drawn:
             else:
                 is_ready = isinstance(found, (int, float)) or not np.isscalar(found)
                 self.operands[name] = found if is_ready else fixed(found).array
-        self.symbols: Sequence[int] | None = known["SYMBOLS"]
+        self.symbols = known["SYMBOLS"]
 
     def _option(self, *options: Any) -> Any:
         return self._d.choose(options[1:]) if self._d.chance(self._rarely) else options[0]

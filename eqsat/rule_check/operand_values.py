@@ -96,7 +96,7 @@ class Values:
         self._variables: dict[str, str | None] = {}
         self._nodes: dict[Apply, tuple[str, ...]] = {}
         self._extents: Shape = ()
-        self._stated = Drawn(rule.drawn, sampler, rule.attributes) if rule.drawn else None
+        self._stated = Drawn(rule.drawn, sampler, rule.attributes)
         self._infinite = rule.exactness is Exactness.EXACT
         weighs = not self._infinite and not quantises and any(map(_weighs, _operators(rule.pattern)))
         self._normalises = any(traits_of(op).rows for op in _operators(rule.pattern))
@@ -105,7 +105,7 @@ class Values:
         names = sorted(v for v in constants if v in _required(rule.pattern))
         self._huge = set(sampler.rng.permutation(names)[: sampler.choose((1, 2, 2))].tolist())
         self._symbolic = frozenset(sampler.subset(range(1, 8), 0.4) if sampler.chance(0.2) else ())
-        if self._stated is not None and self._stated.symbols is not None:
+        if self._stated.symbols is not None:
             self._symbolic = frozenset(self._stated.symbols)
 
     def draw(self, name: str, operand: Operand) -> Value:
@@ -123,8 +123,7 @@ class Values:
                 )
             finally:
                 self._dtype = theme
-        is_stated = self._stated is not None and name in self._stated.operands
-        if any(hint.whole for hint in asked) and operand.kind == "data" and not is_stated:
+        if any(hint.whole for hint in asked) and operand.kind == "data" and name not in self._stated.operands:
             operand = replace(operand, shape=self._extents)
         array = self._array(name, operand)
         for hint in asked:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from eqsat.egraph.difference import is_float
 from eqsat.errors import EqsatError
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph
@@ -70,13 +71,13 @@ def enlarged(instance: Instance) -> Instance | None:
 
 def with_specials(instance: Instance, rng: np.random.Generator) -> Iterator[Feeds]:
     """The feeds with NaN, then infinities, here and there among the floats."""
-    if not any(a.dtype.kind in "fV" and a.size for a in instance.feeds.values()):
+    if not any(is_float(a) and a.size for a in instance.feeds.values()):
         return
     for specials in ((np.nan,), (np.inf, -np.inf)):
         feeds: dict[str, np.ndarray] = {}
         for name, array in instance.feeds.items():
             chosen = rng.random(array.shape) < _SHARE
-            if array.dtype.kind in "fV":
+            if is_float(array):
                 array = np.where(chosen, rng.choice(specials, array.shape).astype(array.dtype), array)
             feeds[name] = array
         yield feeds

@@ -90,7 +90,7 @@ class LevelCheck:
 
     def _check(self, level: str) -> None:
         try:
-            found = self._outputs(self.open_result, level)
+            found = _outputs(self.open_result(level), self._trials)
         except ResourceError as error:
             self.report.notes.append(f"level {level!r}: not compared: {error}")
             return
@@ -116,14 +116,10 @@ class LevelCheck:
             if self.exactness < Exactness.LOSSY or judgement.distance.misfit:
                 self.report.failures.append(f"level {level!r}, run {k + 1}: output {name!r}: {judgement.message}")
 
-    def _outputs(self, load: Open, level: str) -> Trials:
-        session = load(level)
-        return {k: session.run(feeds) for k, feeds in self._trials.items()}
-
     def _explain(self, level: str, error: EqsatError) -> None:
         """The result does not run at ``level``: that is a failure if the original does."""
         try:
-            self._outputs(self.open_original, level)
+            _outputs(self.open_original(level), self._trials)
         except EqsatError:
             self.report.notes.append(f"level {level!r}: ONNX Runtime runs neither the original nor the result: {error}")
         else:
@@ -134,7 +130,7 @@ class LevelCheck:
         known = tuple(LEVELS)
         for below in known[known.index(level) : 0 : -1]:
             try:
-                return self._outputs(self.open_original, below)
+                return _outputs(self.open_original(below), self._trials)
             except EqsatError as error:
                 note = f"level {below!r}: the result runs there, but the original does not: {error}"
                 self.report.notes += [note] if below == level else []
@@ -158,6 +154,8 @@ class LevelCheck:
         unexplained = tuple(_refusals(judged))
         for first in range(0, _OTHERS, _AT_ONCE):
             refused = tuple(_refusals(judged))
+            if not refused:
+                break
             for (k, name), clean, changed in self._changes_of_others(level, refused, range(first, first + _AT_ONCE)):
                 for yardstick in beside[k, name]:
                     yardstick.observe(changed, clean)
@@ -175,15 +173,15 @@ class LevelCheck:
         and at ``level``."""
         others = {(k, seed): _shuffled(self._trials[k], seed) for k, _ in keys for seed in seeds}
         try:
-            plain, optimised = (self._run(load, others) if others else {} for load in ("disable", level))
+            plain, optimised = (_outputs(self.open_original(load), others) for load in ("disable", level))
         except EqsatError:
             return
         for k, name in keys:
             yield from (((k, name), plain[k, seed][name], optimised[k, seed][name]) for seed in seeds)
 
-    def _run(self, level: str, trials: Mapping[K, Mapping[str, Any]]) -> dict[K, Mapping[str, Any]]:
-        session = self.open_original(level)
-        return {k: session.run(feeds) for k, feeds in trials.items()}
+
+def _outputs(session: Session, trials: Mapping[K, Mapping[str, Any]]) -> dict[K, Mapping[str, Any]]:
+    return {k: session.run(feeds) for k, feeds in trials.items()}
 
 
 def _by_either(yardsticks: Beside, found: Any) -> Judgement:

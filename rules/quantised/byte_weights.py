@@ -11,18 +11,13 @@ import numpy as np
 from eqsat.conditions import worthwhile
 from eqsat.equations import group_rule, named
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import defined, operators_with
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Literal, Match, Ref, Term, Unmet, apply, literal
+from eqsat.rules.linear.operators import axes_of, is_linear
 from eqsat.rules.quantised.pairs import BYTES, Step, integer_range, like, ordinary, steps, unblocked
 from eqsat.rules.terms import by_class
 from eqsat.samples import Drawing, Sampler, fixed
-
-
-def _is_product(op: Operator) -> bool:
-    """Whether an operator is a sum of products and nothing more, of operands whose channels have an axis."""
-    product = op.traits.product
-    return product is not None and product.axes is not None and bool(op.traits.affine)
 
 
 def _beside_bytes(view: GroupView) -> Iterator[tuple[Ref, int, list[Step]]]:
@@ -30,16 +25,13 @@ def _beside_bytes(view: GroupView) -> Iterator[tuple[Ref, int, list[Step]]]:
     bytes."""
     spelled = by_class((step.node, step) for step in steps(view, "DequantizeLinear"))
     of_bytes = {handle for handle, found in spelled.items() if any(step.value.dtype in BYTES for step in found)}
-    for op in operators_with(_is_product) if of_bytes else ():
-        for node, inputs in view.nodes(op):
-            product = traits_of(op, node.attributes).product
-            if product is None or product.axes is None:
-                continue
-            data, weights = inputs[product.data], inputs[product.weights]
+    for op in operators_with(is_linear) if of_bytes else ():
+        axes = axes_of(defined(op))
+        for node, (data, weights, *_) in view.nodes(op):
             if data is None or data.handle not in of_bytes or weights is None or weights.handle in of_bytes:
                 continue
             if weights.dtype is DType.FLOAT and (weights.type.rank or 0) >= 2:
-                axis = product.axes(node.attributes).outer % weights.rank
+                axis = axes(node.attributes).outer % weights.rank
                 yield weights, axis, spelled.get(weights.handle, [])
 
 
