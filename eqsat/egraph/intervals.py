@@ -13,7 +13,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import PROJECTION
 
 if TYPE_CHECKING:
@@ -59,9 +59,24 @@ def meet(one: Interval, other: Interval) -> Interval:
 def of_array(array: np.ndarray) -> Interval:
     if array.size == 0 or array.dtype == object or array.dtype.kind in "cSU":
         return EVERYTHING
+    if DType.of(array.dtype) in HALVES:
+        return _of_halves(array)
     if array.dtype.kind not in "fiub":
         array = array.astype(np.float32)
     return _outward(array.min().item(), array.max().item())
+
+
+def _of_halves(array: np.ndarray) -> Interval:
+    """The same for half precision, from its sign and magnitude as integers: of those NumPy finds extremes ten times as fast."""
+    bits = array.view(np.uint16)
+    last, first, positive = bits.max(), bits.min(), array.view(np.int16).max()
+    infinite = np.array(math.inf, array.dtype).view(np.uint16)
+    sign = np.uint16(1 << 15)
+    if positive > np.int16(infinite) or last > infinite | sign:
+        return (math.nan, math.nan)
+    least, greatest = (last if last >= sign else first), (positive.astype(np.uint16) if positive >= 0 else first)
+    low, high = np.array((least, greatest), np.uint16).view(array.dtype).tolist()
+    return (float(low), float(high))
 
 
 def _outward(least: float, greatest: float) -> Interval:

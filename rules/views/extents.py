@@ -56,12 +56,13 @@ def _inputs(known: Ref) -> list[Ref]:
 def _run_of(dims: Sequence[Dim], value: Ref) -> tuple[int, int]:
     """How many of the first extents a value has side by side, and from which axis on."""
     shape = _shape_of(value)
-    runs = [0] * len(shape)
-    for start in range(len(shape)):
+    longest, first = 0, 0
+    for start in [i for i, extent in enumerate(shape) if extent in dims[:1]]:
         pairs = zip(shape[start:], dims, strict=False)
-        runs[start] = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-    longest = max(runs, default=0)
-    return longest, runs.index(longest) if longest else 0
+        run = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if run > longest:
+            longest, first = run, start
+    return longest, first
 
 
 def _shape_of(value: Ref) -> tuple[Dim, ...]:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.egraph.element_bounds import ElementBounds
 from eqsat.egraph.encode import encode
+from eqsat.egraph.intervals import of_array
 from eqsat.egraph.saturate import saturate
 from eqsat.exactness import Exactness
 from eqsat.frontends.registry import load
@@ -263,3 +265,16 @@ def test_a_number_added_to_what_is_not_negative_bounds_the_sum() -> None:
     assert 0.99 < _bounds(b, b.op("Add", x, b.constant(np.float32(1))))[0] <= 1
     assert _bounds(b, b.op("Sub", x, x)) == (-math.inf, math.inf)
     assert _bounds(b, b.op("Div", x, b.constant(np.float32(2))))[0] == pytest.approx(0, abs=1e-40)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_bounds_of_half_precision_are_its_extremes(dtype: Any) -> None:
+    random = np.random.default_rng(0)
+    special = np.array([np.inf, -np.inf, np.nan, -np.nan, 0.0, -0.0], dtype)
+    for number in range(200):
+        array = (random.standard_normal(random.integers(1, 6)) * 10.0 ** random.integers(-8, 5)).astype(dtype)
+        array = (array, np.abs(array), -np.abs(array), array[::2])[number % 4]
+        if number % 3 == 0:
+            array[random.integers(len(array))] = random.choice(special)
+        wide = array.astype(np.float32)
+        np.testing.assert_array_equal(of_array(array), (wide.min(), wide.max()))
