@@ -27,6 +27,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
+from eqsat.ir.operators.matmul import as_kernels_do
 from eqsat.ir.types import TensorType, compatible, is_array, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, registered_rules
 
@@ -51,6 +52,7 @@ class Violation:
         return f"class {self.cls}: {self.enode}, joined by {', '.join(self.rules) or 'congruence'}: {self.message}"
 
 
+@as_kernels_do()
 def check_egraph(
     encoding: Encoding, feeds: Mapping[str, np.ndarray], rules: Iterable[AnyRule] | None = None
 ) -> list[Violation]:
@@ -64,6 +66,7 @@ def check_egraph(
     return _Checker(encoding.egraph, feeds, chosen).run()
 
 
+@as_kernels_do()
 def evaluate_classes(egraph: EGraph, feeds: Mapping[str, np.ndarray]) -> dict[int, Value]:
     """Value of each e-class that can be evaluated, by representative."""
     return _Checker(egraph, feeds, ()).values()

@@ -13,12 +13,12 @@ from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
 from eqsat.ir.operators.elementwise import (
     OfOne,
     define_elementwise,
+    double,
     erf,
     function,
     infer_broadcast,
     narrow,
     unary,
-    wide,
 )
 from eqsat.ir.traits import Traits, whatever
 from eqsat.ir.types import TensorType, Type
@@ -96,7 +96,7 @@ def _spelled_swish(b: Any, attributes: Attributes, inputs: Sequence[str | None])
 
 def _swi_glu(attributes: Attributes, gate: Any, x: Any) -> Any:
     """``swish(gate) * x``"""
-    return narrow(_swish(wide(gate), attributes) * wide(x), x)
+    return narrow(_swish(double(gate), attributes) * double(x), x)
 
 
 def _spelled_swi_glu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
@@ -119,8 +119,8 @@ def _shrink(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
 
 
-def _in_wide(compute: Activation) -> OfOne:
-    return lambda attributes, x: narrow(compute(wide(x), attributes), x)
+def _with_attributes(compute: Activation) -> OfOne:
+    return lambda attributes, x: narrow(compute(double(x), attributes), x)
 
 
 def _prelu(attributes: Attributes, x: Any, slope: Any) -> Any:
@@ -153,15 +153,17 @@ _smooth = function(continuous=True)
 _hard_swish_traits = replace(_smooth, bounds=(-0.3751, math.inf), structure="hard_swish")
 
 define_elementwise("Relu", unary(lambda x: np.maximum(x, 0)), bit_exact=True, traits=_rectified)
-define_elementwise("LeakyRelu", _in_wide(_leaky_relu), flops=2, traits=_leaking)
+define_elementwise("LeakyRelu", _with_attributes(_leaky_relu), flops=2, traits=_leaking)
 # The slope of PRelu is broadcast to the data, never the data to the slope.
 define_elementwise("PRelu", _prelu, infer=_infer_prelu, flops=2, traits=Traits(continuous=True, homogeneous=True))
-define_elementwise("ThresholdedRelu", _in_wide(_thresholded_relu), bit_exact=True, traits=_kept)
-define_elementwise("Shrink", _in_wide(_shrink), flops=2, traits=function())
+define_elementwise("ThresholdedRelu", _with_attributes(_thresholded_relu), bit_exact=True, traits=_kept)
+define_elementwise("Shrink", _with_attributes(_shrink), flops=2, traits=function())
 define_elementwise("Sigmoid", unary(sigmoid), flops=4, traits=_sigmoid)
-define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4, traits=replace(_smooth, bounds=(0.0, 1.0)))
-define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5, traits=_hard_swish_traits)
-define_elementwise("Swish", _in_wide(_swish), flops=5, expand=_spelled_swish, traits=replace(_smooth, structure="silu"))
+define_elementwise("HardSigmoid", _with_attributes(_hard_sigmoid), flops=4, traits=replace(_smooth, bounds=(0.0, 1.0)))
+define_elementwise("HardSwish", _with_attributes(_hard_swish), flops=5, traits=_hard_swish_traits)
+define_elementwise(
+    "Swish", _with_attributes(_swish), flops=5, expand=_spelled_swish, traits=replace(_smooth, structure="silu")
+)
 define_elementwise(
     "SwiGLU",
     _swi_glu,
@@ -180,7 +182,7 @@ define_elementwise(
     flops=5,
     traits=replace(_smooth, bounds=(-0.3089, math.inf), structure="mish"),
 )
-define_elementwise("Elu", _in_wide(_elu), flops=3, traits=_smooth)
-define_elementwise("Celu", _in_wide(_celu), flops=5, traits=_smooth)
-define_elementwise("Selu", _in_wide(_selu), flops=4, traits=_smooth)
-define_elementwise("Gelu", _in_wide(_gelu), flops=5, traits=GELU)
+define_elementwise("Elu", _with_attributes(_elu), flops=3, traits=_smooth)
+define_elementwise("Celu", _with_attributes(_celu), flops=5, traits=_smooth)
+define_elementwise("Selu", _with_attributes(_selu), flops=4, traits=_smooth)
+define_elementwise("Gelu", _with_attributes(_gelu), flops=5, traits=GELU)

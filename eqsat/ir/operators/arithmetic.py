@@ -17,6 +17,7 @@ from eqsat.ir.operators.elementwise import (
     Unary,
     binary,
     define_elementwise,
+    double,
     erf,
     function,
     infer_broadcast,
@@ -52,7 +53,7 @@ def _pow(attributes: Attributes, base: Any, exponent: Any) -> Any:
             return narrow(np.power(base, exponent.astype(base.dtype)), base)
         return narrow(np.power(base.astype(np.float64), exponent.astype(np.float64)), base)
     # Each base with an exponent of its own: for a single one of 0.5 NumPy takes Sqrt, which differs at minus infinity.
-    bases, exponents = np.broadcast_arrays(wide(base), exponent.astype(wide(base).dtype))
+    bases, exponents = np.broadcast_arrays(double(base), exponent.astype(double(base).dtype))
     power = np.power(bases.ravel(), np.array(exponents, order="C").ravel()).reshape(bases.shape)
     return narrow(power, base)
 

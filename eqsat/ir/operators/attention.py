@@ -9,7 +9,8 @@ from eqsat.ir.extents import add, multiply, quotient
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import broadcast, common_dtype, count, format_shape, same_dim, unknown_dims
-from eqsat.ir.operators.elementwise import defines, narrow, wide
+from eqsat.ir.operators.elementwise import defines, double, narrow, wide
+from eqsat.ir.operators.matmul import matmul
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, Shape, TensorType, Type
 
@@ -154,15 +155,15 @@ def _attention(
     cap: Any = attributes.get("softcap", 0.0)
     with np.errstate(all="ignore"):
         wide_q = wide(q)
-        raw = capped = np.matmul(wide_q, wide(k).swapaxes(-1, -2)) * wide_q.dtype.type(scale)
+        raw = capped = matmul(wide_q, wide(k).swapaxes(-1, -2)) * wide_q.dtype.type(scale)
         if cap > 0:
-            capped = np.tanh(raw / raw.dtype.type(cap)) * raw.dtype.type(cap)
+            capped = narrow(np.tanh(double(raw / raw.dtype.type(cap))), raw) * raw.dtype.type(cap)
         bias = _bias(attributes, mask, lengths, capped, past)
         biased = capped + bias
         x = biased.astype(np.float64) if attributes.get("softmax_precision", 0) == DType.DOUBLE else biased
-        e = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
+        e = narrow(np.exp(double(x - x.max(axis=-1, keepdims=True, initial=-np.inf))), x)
         chances = np.where(_nowhere(bias), 0, e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
-        y = np.matmul(chances.astype(raw.dtype), wide(v))
+        y = matmul(chances.astype(raw.dtype), wide(v))
     shown = (raw, capped, biased, chances)[attributes.get("qk_matmul_output_mode", 0)]
     if queries.ndim == 3:
         y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)

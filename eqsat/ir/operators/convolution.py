@@ -15,6 +15,7 @@ from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import defines, narrow, wide
+from eqsat.ir.operators.matmul import matmul
 from eqsat.ir.operators.windows import Window, spatial_rank
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import DType, Shape, TensorType, Type
@@ -71,7 +72,7 @@ def convolve(attributes: Attributes, x: np.ndarray, w: np.ndarray) -> np.ndarray
         if w.shape[1] == 1:  # depthwise: a product of one row and one column is a multiplication
             result += matrix * columns
         else:
-            result += np.matmul(matrix, columns)
+            result += matmul(matrix, columns)
     return result.reshape(batch, w.shape[0], *numbers)
 
 

@@ -29,6 +29,12 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) if x.dtype == FLOAT16 or x.dtype == BFLOAT16 else x
 
 
+def double(x: np.ndarray) -> np.ndarray:
+    """Floats as float64, everything else as it is. What is computed so and then rounded to float32 is the same on every
+    processor; NumPy's functions of float32 differ with the instructions that there are."""
+    return x.astype(np.float64) if wide(x).dtype == np.float32 else x
+
+
 def erf(x: np.ndarray) -> np.ndarray:
     """The error function. numpy has none; the standard library's takes 0.1 us for an element."""
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
@@ -104,8 +110,8 @@ def defines(name: str, *, flops: Flops | float = 1, **facts: Any) -> Callable[[M
 
 
 def unary(compute: Unary) -> OfOne:
-    """``compute`` in float32 at least, rounded once."""
-    return lambda attributes, x: narrow(compute(wide(x)), x)
+    """``compute`` in float64, rounded once."""
+    return lambda attributes, x: narrow(compute(double(x)), x)
 
 
 def binary(compute: Binary) -> OfTwo:

@@ -1,6 +1,8 @@
 """Matrix products: MatMul, Gemm and the integer forms."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from eqsat.ir.operators.dims import (
     same_dim,
     unknown_dims,
 )
-from eqsat.ir.operators.elementwise import defines, narrow, wide
+from eqsat.ir.operators.elementwise import defines, double, narrow, wide
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 
@@ -45,10 +47,50 @@ def product_shape(app: Application, a: Shape | None, b: Shape | None) -> Shape |
 
 
 def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``A @ B``, half precision accumulated in float32."""
-    if a.dtype.kind in "iu":
-        return np.asarray(np.matmul(a, b))
-    return narrow(np.matmul(wide(a), wide(b)), a)
+    """``A @ B``; floats added up in float64 and rounded to float32, half precision once more, or as `as_kernels_do` says."""
+    left, right = wide(a), wide(b)
+    if left.dtype != np.float32 or _as_kernels_do.get():
+        return narrow(np.matmul(left, right), a)
+    found = np.asarray(np.matmul(double(left), double(right)))
+    fix_order(np.atleast_2d(left), right if right.ndim > 1 else right[:, np.newaxis], found)
+    return narrow(found.astype(np.float32), a)
+
+
+_as_kernels_do = ContextVar("as_kernels_do", default=False)
+
+
+@contextmanager
+def as_kernels_do() -> Generator[None]:
+    """Meanwhile products of floats are added up in float32, in some order: what differs more than kernels do is to be seen."""
+    before = _as_kernels_do.set(True)
+    try:
+        yield
+    finally:
+        _as_kernels_do.reset(before)
+
+
+_AT_ONCE = 1 << 22
+"""Products that are added up at a time."""
+
+
+def fix_order(a: np.ndarray, b: np.ndarray, found: np.ndarray) -> None:
+    """Adds up once more, in an order of its own, those sums of ``found = A @ B`` that another order may round to another float32.
+    In which order a library for products adds up depends on the processor.
+
+    Sums of ``n`` terms in any order are within ``n u (|A| @ |B|)`` of the exact one, where ``u`` is half an epsilon. Twice that
+    bound leaves room for both, and for its being computed in float32. Where it is infinite some order overflows on the way: NaN.
+    """
+    inner = a.shape[-1]
+    error = np.matmul(np.abs(a), np.abs(b)) * np.float32((inner + 1) * np.finfo(np.float64).eps)
+    sums = found.reshape(error.shape)
+    sums[np.isfinite(sums) & np.isinf(error)] = np.nan
+    places = np.nonzero(np.isfinite(sums) & ((sums - error).astype(np.float32) != (sums + error).astype(np.float32)))
+    rows = np.broadcast_to(a, (*error.shape[:-2], *a.shape[-2:]))
+    columns = np.broadcast_to(b, (*error.shape[:-2], *b.shape[-2:])).swapaxes(-1, -2)
+    step = max(_AT_ONCE // max(inner, 1), 1)
+    for first in range(0, len(places[0]), step):
+        *batch, row, column = (axis[first : first + step] for axis in places)
+        sums[(*batch, row, column)] = (double(rows[(*batch, row)]) * columns[(*batch, column)]).sum(axis=-1)
 
 
 def integer_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -119,7 +161,7 @@ def _gemm(attributes: Attributes, a: Any, b: Any, c: Any = None) -> Any:
     alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
     left = wide(a).T if attributes.get("transA", 0) else wide(a)
     right = wide(b).T if attributes.get("transB", 0) else wide(b)
-    result = np.matmul(left, right)
+    result = matmul(left, right)
     if alpha != 1.0:
         result = alpha * result
     if c is not None:

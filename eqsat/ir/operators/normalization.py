@@ -7,7 +7,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import axis_of, check_broadcasts_to, check_vector, unknown_dims
-from eqsat.ir.operators.elementwise import defines, infer_same, narrow, wide
+from eqsat.ir.operators.elementwise import defines, double, infer_same, narrow, wide
 from eqsat.ir.traits import Rows, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -185,7 +185,7 @@ def _infer_softmax(app: Application) -> tuple[Type, ...]:
 def _softmax(attributes: Attributes, x: Any) -> Any:
     """``exp(x - max x) / sum exp(x - max x)`` along the axis."""
     axis, data = attributes.get("axis", -1), wide(x)
-    e = np.exp(data - data.max(axis=axis, keepdims=True, initial=-np.inf))
+    e = narrow(np.exp(double(data - data.max(axis=axis, keepdims=True, initial=-np.inf))), data)
     return narrow(e / e.sum(axis=axis, keepdims=True), x)
 
 
@@ -193,7 +193,7 @@ def _softmax(attributes: Attributes, x: Any) -> Any:
 def _log_softmax(attributes: Attributes, x: Any) -> Any:
     """``x - max x - log(sum exp(x - max x))`` along the axis."""
     axis, data = attributes.get("axis", -1), wide(x)
-    shifted = data - data.max(axis=axis, keepdims=True, initial=-np.inf)
+    shifted = double(data - data.max(axis=axis, keepdims=True, initial=-np.inf))
     return narrow(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)), x)
 
 
@@ -210,4 +210,4 @@ def _local_response(attributes: Attributes, x: Any) -> Any:
     alpha, beta, bias = (
         attributes.get(name, value) for name, value in (("alpha", ALPHA), ("beta", 0.75), ("bias", 1.0))
     )
-    return narrow(data / (bias + alpha / size * total) ** data.dtype.type(beta), x)
+    return narrow(data / double(bias + alpha / size * total) ** beta, x)

@@ -9,7 +9,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import axis_of, ints, length, unknown_dims
-from eqsat.ir.operators.elementwise import defines, input_flops, wide
+from eqsat.ir.operators.elementwise import defines, double, input_flops, wide
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -81,6 +81,7 @@ def _extremum(of: Callable[..., Any], lowest: bool) -> Reduce:
 
 
 def _log_sum_exp(x: np.ndarray, axes: tuple[int, ...]) -> Any:
+    x = double(x)
     if any(x.shape[a] == 0 for a in axes):
         return np.log(np.exp(x).sum(axis=axes))
     top = x.max(axis=axes, keepdims=True)
@@ -121,7 +122,9 @@ _define(
     folds=True,
     **_SIZE,
 )
-_define("ReduceLogSum", lambda x, axes: np.log(x.sum(axis=axes, dtype=x.dtype)), step=lambda x, _: np.log(x))
+_define(
+    "ReduceLogSum", lambda x, axes: np.log(double(x.sum(axis=axes, dtype=x.dtype))), step=lambda x, _: np.log(double(x))
+)
 _define("ReduceLogSumExp", _log_sum_exp, step=lambda x, _: x, rising=True)
 
 

@@ -12,6 +12,7 @@ from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.convolution import along_channels, convolution_flops
 from eqsat.ir.operators.dims import check_vector, common_dtype, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import defines, narrow, wide
+from eqsat.ir.operators.matmul import matmul
 from eqsat.ir.operators.windows import Window
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import Dim, TensorType, Type
@@ -117,7 +118,7 @@ def _evaluate(attributes: Attributes, image: Any, w: Any, bias: Any = None) -> A
     result = np.zeros((batch, channels, *room), x.dtype)
     inner = result[(slice(None), slice(None), *(slice(max(-a, 0), None) for a, _ in cuts))]
     for tap, where in window.taps(spatial):
-        spread = np.matmul(np.swapaxes(weights[(..., *tap)], -1, -2), data)
+        spread = matmul(np.swapaxes(weights[(..., *tap)], -1, -2), data)
         inner[where] += spread.reshape(batch, channels, *spatial)
     kept = (slice(max(a, 0), max(a, 0) + n - a - b) for n, (a, b) in zip(full, cuts, strict=True))
     result = result[(slice(None), slice(None), *kept)]
