@@ -95,11 +95,7 @@ def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
 
 def of_left_out(data: Sequence[Mapping[str, Any]]) -> str:
     names = [name for wrong in data for name in wrong["rules"] or (f"classes above {wrong['numerics']}",)]
-    return (
-        f"without {', '.join(names)}, with which the result was wrong, which is a bug: please report it"
-        if names
-        else ""
-    )
+    return f"without {', '.join(names)}, left out after an error, which is a bug: please report it" if names else ""
 
 
 def of_placement(data: Mapping[str, Any]) -> str:

@@ -637,6 +637,14 @@ def test_why_a_body_was_not_verified_by_itself_is_reported() -> None:
     assert f"1 compared only where the model runs it: {reason}" in report.details()
 
 
+def test_a_reason_without_advice_behind_it_is_reported() -> None:
+    report = eqsat.optimize(model([node("Relu", ["x"], ["y"])], [value("x", shape=(3,))])).report
+    report.verification = {"verdict": "not run", "notes": ["its values do not fit"]}
+    bodies = eqsat.bodies.Bodies()
+    bodies.add(report)
+    assert bodies.to_dict()["not_run"] == {"its values do not fit": 1}
+
+
 def _attending(then: int) -> onnx.ModelProto:
     """Two branches: of attention four times in a row, and of attention and ``then`` more operators that stay."""
 
