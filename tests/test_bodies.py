@@ -637,6 +637,33 @@ def test_why_a_body_was_not_verified_by_itself_is_reported() -> None:
     assert f"1 compared only where the model runs it: {reason}" in report.details()
 
 
+@pytest.mark.parametrize(("own", "other", "refused"), [(1.0, "w", True), (10.0, "w", False), (1.0, "x", False)])
+def test_an_initializer_by_the_name_of_what_another_branch_reads_is_refused(
+    own: float, other: str, refused: bool
+) -> None:
+    """ONNX Runtime would read the outer value in both branches, and where no other branch reads it, the initializer."""
+    held = constants(w=np.full(8, own, np.float32))
+    branches = [
+        helper.make_graph([node("Add", ["x", read], [f"r{i}"]), node("Relu", [f"r{i}"], [f"a{i}"]), node("Relu", [f"a{i}"], [f"b{i}"])],
+                          f"branch{i}", [], [value(f"b{i}")], held if i == 0 else [])
+        for i, read in enumerate(["w", other])
+    ]  # fmt: skip
+    source = model(
+        [node("If", ["c"], ["y"], name="choice", then_branch=branches[0], else_branch=branches[1])],
+        [value("c", BOOL, []), value("x", shape=(3, 8))],
+        constants(w=np.full(8, 10, np.float32)),
+    )
+    if refused:
+        with pytest.raises(eqsat.ModelError, match="If 'choice': then_branch has an initializer 'w'.*rename"):
+            eqsat.optimize(source)
+        return
+    result = eqsat.optimize(source)
+    assert result.report.bodies["optimised"] == 2
+    for taken in (True, False):
+        feeds = {"c": np.array(taken), "x": X}
+        np.testing.assert_array_equal(run(result.to_onnx(), feeds)[0], run(source, feeds)[0])
+
+
 def test_a_reason_without_advice_behind_it_is_reported() -> None:
     report = eqsat.optimize(model([node("Relu", ["x"], ["y"])], [value("x", shape=(3,))])).report
     report.verification = {"verdict": "not run", "notes": ["its values do not fit"]}

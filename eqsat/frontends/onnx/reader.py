@@ -15,6 +15,7 @@ from eqsat.frontends.onnx.counts import Counts
 from eqsat.frontends.onnx.nodes import (
     RawNode,
     about_node,
+    check_bodies,
     check_node,
     in_order,
     read_attributes,
@@ -99,6 +100,7 @@ class Reader:
         """Adds a node of the file, in the form of the program."""
         if not raw.domain:
             check_node(raw, self.opset, self.type_of)
+        check_bodies(raw, self.constants, self._files)
         if (instead := self._instead_of_choice(raw)) is not None:
             for node in instead:
                 self.read(node)
