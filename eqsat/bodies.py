@@ -153,6 +153,7 @@ def _each_optimised(graph: Graph, options: Options, optimise: Optimise) -> tuple
     within = replace(
         options,
         dims={},
+        no_overrides=False,
         example_inputs=None,
         dynamic_shapes=None,
         assume={},

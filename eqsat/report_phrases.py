@@ -35,10 +35,13 @@ def of_overridable(inputs: int) -> str:
     """``inputs``: how many have values in the file."""
     if not inputs:
         return ""
-    what, them = ("inputs have values", "them") if inputs > 1 else ("input has a value", "it")
+    several = inputs > 1
+    what, them, consts = (
+        ("inputs have values", "them", "constants") if several else ("input has a value", "it", "a constant")
+    )
     return (
         f"{inputs} {what} in the file that callers may override, so nothing is computed of {them} ahead, and no integers are made"
-        f" of {them}: a file that does not list {them} among its inputs may be faster (torch: keep_initializers_as_inputs=False)"
+        f" of {them}: if nobody does, --no-overrides makes {them} {consts}, and the result may be faster"
     )
 
 

@@ -643,18 +643,18 @@ def test_an_initializer_by_the_name_of_what_another_branch_reads_is_refused(
 ) -> None:
     """ONNX Runtime would read the outer value in both branches, and where no other branch reads it, the initializer."""
     held = constants(w=np.full(8, own, np.float32))
-    branches = [
-        helper.make_graph([node("Add", ["x", read], [f"r{i}"]), node("Relu", [f"r{i}"], [f"a{i}"]), node("Relu", [f"a{i}"], [f"b{i}"])],
-                          f"branch{i}", [], [value(f"b{i}")], held if i == 0 else [])
-        for i, read in enumerate(["w", other])
-    ]  # fmt: skip
+    branches: list[onnx.GraphProto] = []
+    for i, read in enumerate(["w", other]):
+        steps = [("Add", ["x", read], f"r{i}"), ("Relu", [f"r{i}"], f"a{i}"), ("Relu", [f"a{i}"], f"b{i}")]
+        nodes = [node(op, given, [made]) for op, given, made in steps]
+        branches.append(helper.make_graph(nodes, f"branch{i}", [], [value(f"b{i}")], [] if i else held))
     source = model(
         [node("If", ["c"], ["y"], name="choice", then_branch=branches[0], else_branch=branches[1])],
         [value("c", BOOL, []), value("x", shape=(3, 8))],
         constants(w=np.full(8, 10, np.float32)),
     )
     if refused:
-        with pytest.raises(eqsat.ModelError, match="If 'choice': then_branch has an initializer 'w'.*rename"):
+        with pytest.raises(eqsat.ModelError, match=r"If 'choice': then_branch has an initializer 'w'.*rename"):
             eqsat.optimize(source)
         return
     result = eqsat.optimize(source)
