@@ -170,6 +170,7 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         ("normalise_half_precision_in_double", "float16, of which float32 holds the squares"),
         ("pass_factor_between_dequantized_values", "scales of ordinary size"),
         ("recognise_attention", "a scale in range"),
+        ("recognise_rms_normalization_of_channels", "so few that a kernel adds them up precisely"),
         ("tabulate_function_of_bytes", "roundings on the way move no result by more than a quantum"),
     }
 )

@@ -13,7 +13,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, for_each_operator
 from eqsat.rules.algebra.reductions import picks
-from eqsat.rules.recognise.channel_norms import inner_axis
+from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import int64s, reshape, transpose
 
 
@@ -41,7 +41,7 @@ equation = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="each row by itself",
-    functions=named(inner_axis, int64s, reshape),
+    functions=named(axes_of, int64s, reshape),
 )
 APART = "elements along an axis before the last: min(extents({0}, x)) > 0 and extents({0}, x)[2] > 1"
 for op in ("Softmax", "LogSoftmax"):
@@ -63,9 +63,9 @@ for op in ("ArgMax", "ArgMin"):
 def _one_of_each_line(op: str) -> None:
     equation(
         f"take_{op.lower()}_along_the_last_axis",
-        f"{op}(x, *a, **r) == reshape({op}(rows(inner_axis(r, a, x), x), int64s([-1])), root.static_shape)",
+        f"{op}(x, *a, **r) == reshape({op}(rows(axes_of(r, a, x)[0], x), int64s([-1])), root.static_shape)",
         constant("a"),
-        "over one axis, not the last: inner_axis(r, a, x) < 0",
-        worthwhile(APART.format("inner_axis(r, a, x)")),
+        "over one axis: len(axes_of(r, a, x)) == 1",
+        worthwhile(APART.format("axes_of(r, a, x)[0]")),
         exactness=Exactness.EXACT,
     )

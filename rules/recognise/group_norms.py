@@ -13,7 +13,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.linear.alignment import lined_up, ordinary_summands, reshaped
-from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, full, known, outlives_underflow, reduces_last
+from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, first_axis, full, known, outlives_underflow, reduces_last
 from eqsat.rules.terms import int64s, reshape
 
 
@@ -83,6 +83,26 @@ equation(
 
 # --- of single channels
 
+
+equation(
+    "recognise_group_normalization_of_positions",
+    """LayerNormalization(x, one, axis=a, epsilon=e, **l)
+       == GroupNormalization(x, full(x.shape[1], 1, x), full(x.shape[1], 0, x), num_groups=x.shape[1], epsilon=e)""",
+    number("one", 1),
+    single_or_half("x"),
+    "all positions of a channel: first_axis(a, x) == 2 - x.rank < 0",
+    "channels are counted: known(x.shape[1:2])",
+    worthwhile("positions along several axes: x.rank > 3"),
+    drawn=(
+        "x: [N, C, H, W]; one: [H, W]; l.axis = 2 | -2",
+        "x: [N, C, H, W]; one: [W]; l.axis = -1",
+        "x: [N, C, W]; one: [W]; l.axis = 2",
+        "x: [N, C, H, W]; one: [C, H, W]; l.axis = 1",
+        "x: [N, C]; one: [C]; l.axis = 1",
+        "SYMBOLS = [C]",
+    ),
+    functions=named(first_axis, full, known),
+)
 
 DISTANCES = "(x - ReduceMean(x, *a, keepdims=1, **r))"
 equation(
