@@ -87,7 +87,7 @@ class Transposer:
         return min(found, key=itemgetter(1), default=None)
 
     def _regrouped(self, x: Ref, value: Ref, perm: Permutation) -> Found | None:
-        """A view of ``x``, whose axes that go together stay side by side."""
+        """A view of ``x``, whose axes that go together stay side by side. It is free."""
         if x.type.shape is None or value.type.shape is None or 0 in (*x.shape, *value.shape):
             return None
         together = blocks(x.shape, value.shape) or ()
@@ -96,9 +96,9 @@ class Transposer:
             return None
         axes = tuple(axis for left, _ in order for axis in left)
         found = self.transposed(x, axes)
-        if found is None or found[1] >= _SIZE_LIMIT:
+        if found is None:
             return None
-        return viewed(found[0], [x.shape[a] for a in axes], [value.shape[a] for a in perm], x), found[1] + 1
+        return viewed(found[0], [x.shape[a] for a in axes], [value.shape[a] for a in perm], x), found[1]
 
     def _part(self, part: Part, perm: Permutation) -> Found | None:
         found = self.transposed(part.whole, perm)
@@ -192,11 +192,12 @@ def inverse(perm: Permutation) -> Permutation:
 
 
 def _undone(view: GroupView, *more: str) -> Iterator[Match]:
-    """Each transpose of a region of which all inputs are transposed the other way, and the region without."""
+    """Each transpose of a region of which all inputs are transposed the other way, and the region without. Views alone between
+    transposes are for `transposed_views`."""
     transposer = Transposer(view, *more)
     for node, value, perm in transposes(view):
         found = transposer.inside(value, perm)
-        if found is not None:
+        if found is not None and found[1]:
             yield Match({"region": found[0]}, node)
 
 
