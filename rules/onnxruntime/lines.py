@@ -84,6 +84,7 @@ equation(
     "divide_rows_before_quantising",
     "QuantizeLinear(x, s, *z, axis=i, **q) == divided(q, x, s, z)",
     constant("s"),
+    kernels("s", DType.FLOAT),
     "a scale for each element of a row: s.rank == 1 and i % x.rank == x.rank - 1 > 0",
     "one zero point: z is None or z.low == z.high",
     worthwhile("several scales: s.type.size > 1"),
