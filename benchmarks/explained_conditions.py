@@ -135,7 +135,7 @@ ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
             for op in ("conv", "gemm", "matmul")
             for name in ("c of ordinary size", "the shift leaves digits")
         ),
-        ("shift_group_normalization", "w of ordinary size"),
+        *((f"shift_{kind}_normalization", "w of ordinary size") for kind in ("group", "instance")),
         ("shift_shifted_layer_normalization", "g of ordinary size"),
         ("merge_constant_summands", "constants among inner, outer of ordinary size"),
         ("regroup_sum_around_existing", "constants among a, b, c of ordinary size"),
