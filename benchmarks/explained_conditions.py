@@ -135,7 +135,7 @@ ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
             for op in ("conv", "gemm", "matmul")
             for name in ("c of ordinary size", "the shift leaves digits")
         ),
-        ("shift_group_normalization", "w of ordinary size"),
+        *((f"shift_{kind}_normalization", "w of ordinary size") for kind in ("group", "instance")),
         ("shift_shifted_layer_normalization", "g of ordinary size"),
         ("merge_constant_summands", "constants among inner, outer of ordinary size"),
         ("regroup_sum_around_existing", "constants among a, b, c of ordinary size"),
@@ -170,6 +170,7 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         ("normalise_half_precision_in_double", "float16, of which float32 holds the squares"),
         ("pass_factor_between_dequantized_values", "scales of ordinary size"),
         ("recognise_attention", "a scale in range"),
+        ("recognise_rms_normalization_of_channels", "so few that a kernel adds them up precisely"),
         ("tabulate_function_of_bytes", "roundings on the way move no result by more than a quantum"),
     }
 )

@@ -42,6 +42,17 @@ def _channel_norm(b: GraphBuilder, x: Value) -> Value:
     return b.op("Add", scaled, b.constant(_numbers(64, 1, 1)))
 
 
+def _position_norm(b: GraphBuilder, x: Value) -> Value:
+    """As tf2onnx writes TensorFlow's moments over heights and widths, with what TensorFlow folds into one factor."""
+    mean = b.op("GlobalAveragePool", x)
+    distances = b.op("Sub", x, mean)
+    root = b.op(
+        "Sqrt", b.op("Add", b.op("GlobalAveragePool", b.op("Mul", distances, distances)), b.constant(np.float32(1e-5)))
+    )
+    factor = b.op("Mul", b.op("Reciprocal", root), b.constant(_numbers(64, 1, 1)))
+    return b.op("Add", b.op("Mul", x, factor), b.op("Sub", b.constant(_numbers(64, 1, 1)), b.op("Mul", mean, factor)))
+
+
 def _power(b: GraphBuilder, x: Value) -> Value:
     """As PyTorch spells the power of local response normalisation, of what is not negative."""
     return b.op("Pow", b.op("Abs", x), b.constant(np.float32(0.75)))
@@ -75,6 +86,7 @@ def _op(key: str, *constants: np.ndarray | None, **attributes: Any) -> Body:
 
 CASES: dict[str, tuple[tuple[int, ...], Body]] = {
     "norm over 64 channels of 64 x 64": ((1, 64, 64, 64), _channel_norm),
+    "norm of each of 64 channels of 64 x 64": ((1, 64, 64, 64), _position_norm),
     "mean over 64 channels of 32 x 32": ((1, 64, 32, 32), lambda b, x: _mean(b, x, 1)),
     "mean over 197 tokens of 768": ((1, 197, 768), lambda b, x: _mean(b, x, 1)),
     "length of 1024 vectors of 256": ((1024, 256), _op("ReduceL2", np.array([-1]), keepdims=1)),
@@ -104,6 +116,9 @@ CASES: dict[str, tuple[tuple[int, ...], Body]] = {
     "DepthToSpace of 64 x 64 x 64": ((1, 64, 64, 64), _op("DepthToSpace", blocksize=2, mode="CRD")),
     "largest of 64 channels of 64 x 64": ((1, 64, 64, 64), _op("ReduceMax", np.array([1]), keepdims=1)),
     "place of the largest of 21 classes of 128 x 128": ((1, 21, 128, 128), _op("ArgMax", axis=1)),
+    "QuantizeLinear, 128 rows, a scale for each of 768 columns": (
+        (128, 768), _op("QuantizeLinear", np.abs(_numbers(768)) + np.float32(0.1), np.zeros(768, np.int8)),
+    ),
     "sum of 128 rows of 768 magnitudes": ((128, 768), _op("ReduceL1", np.array([-1]))),
     "logarithm of sums of exponentials, 128 rows of 768": ((128, 768), _op("ReduceLogSumExp", np.array([-1]))),
     "Conv 3 x 1 x 1, 64 channels of 8 x 28 x 28": (

@@ -101,7 +101,8 @@ class Bodies:
         if report.verification:
             self.verdicts[verdict := report.verification["verdict"]] += 1
             if verdict == "not run":  # what comes behind the reason is advice on inputs: nobody gives a body any
-                self.not_run[report.verification["notes"][-1].rpartition("; ")[0]] += 1
+                note = report.verification["notes"][-1]
+                self.not_run[note.rpartition("; ")[0] or note] += 1
 
 
 def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
@@ -152,6 +153,7 @@ def _each_optimised(graph: Graph, options: Options, optimise: Optimise) -> tuple
     within = replace(
         options,
         dims={},
+        no_overrides=False,
         example_inputs=None,
         dynamic_shapes=None,
         assume={},

@@ -87,6 +87,12 @@ def optimize(
     all_rules: Annotated[
         bool, typer.Option("--all-rules", help="Use those, too, that gain nothing in a part of a deep model.")
     ] = False,
+    no_overrides: Annotated[
+        bool,
+        typer.Option(
+            "--no-overrides", help="Inputs that have values in MODEL are constants, and no inputs of the result."
+        ),
+    ] = False,
     rules: RuleFiles = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
     device: Devices = None,
@@ -130,6 +136,7 @@ def optimize(
             memory_budget_bytes=memory_budget,
             only_rules=only,
             all_rules=all_rules,
+            no_overrides=no_overrides,
             disabled_rules=disable_rule or (),
             keep=keep or (),
             devices=parse_devices(device, devices),

@@ -79,7 +79,7 @@ class VerificationError(EqsatError):
 
 
 class LeftOutWarning(UserWarning):
-    """A result was wrong, and the model was optimised again without what may have made it so."""
+    """A result was wrong, or a rule failed, and the model was optimised again without what may have made it so."""
 
 
 def as_path(given: Any, error: type[EqsatError], what: str) -> Path:

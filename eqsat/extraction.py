@@ -227,7 +227,7 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
         program = with_pairs_spelled(program, graph, target, FORMS[saturated.form][1])
         program = as_loaded(program, graph, target, saturated.fuses_slowly)
     if saturated.form in FOREIGN:
-        program = with_weights_paired(program, graph)
+        program = with_weights_paired(program, saturated.encoding, saturated.snapshot, saturated.exactness)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
     return Extraction(
         target, model, selection, scope, kernels, program, seconds, launches_before=before, work=effort.work

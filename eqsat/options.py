@@ -50,7 +50,7 @@ _KINDS: Mapping[tuple[str, ...], tuple[tuple[type, ...], str]] = {
     ("only_rules",): ((Iterable, _NONE), "a list of names"),
     ("disabled_rules", "keep"): ((Iterable,), "a list of names"),
     ("dims", "assume", "devices"): ((Mapping,), "a mapping by name"),
-    ("prove", "all_rules", "keep_egraph"): ((bool, np.bool_), "True or False"),
+    ("prove", "all_rules", "no_overrides", "keep_egraph"): ((bool, np.bool_), "True or False"),
     ("verify",): ((str, bool), "one of quick, full and none, or True or False"),
     ("feeds",): ((Sequence, _NONE), "a list of inputs, each a mapping or an .npz file"),
 }
@@ -68,9 +68,10 @@ class Options:
     loads. ``dims``: extents of symbolic dimensions by name, which become numbers, or other names, by which several become one;
     ``assume``: extents that programs are priced at while the dimensions stay symbolic (a batch of 1, one token where keys are
     stored, and extents of 128 unless stated), or the least and the largest, ``(1, 512)``: the program then costs least in sum
-    over several extents between (`eqsat.ranges`). ``verify``: run original and result and compare them, ``verification_runs``
-    times on random inputs drawn from ``seed``: ``quick``, ``full`` (at every level of ONNX Runtime that the form is for) or
-    ``none``.
+    over several extents between (`eqsat.ranges`). ``no_overrides``: inputs that have values in the file are constants, and
+    the result does not take them; else callers may override them. ``verify``: run original and result and compare them,
+    ``verification_runs`` times on random inputs drawn from ``seed``: ``quick``, ``full`` (at every level of ONNX
+    Runtime that the form is for) or ``none``.
 
     ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
@@ -99,6 +100,7 @@ class Options:
     numerics: str = "lsb"
     dims: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
     assume: Mapping[str, Assumed] = field(default_factory=dict[str, Assumed])
+    no_overrides: bool = False
     time_limit_s: float = 600.0
     prove: bool = False
     node_limit: int = 200_000
@@ -204,7 +206,8 @@ class Options:
     @property
     def reading(self) -> dict[str, Any]:
         """Those for the front end that reads the model."""
-        return {name: getattr(self, name) for name in ("dims", "example_inputs", "dynamic_shapes")}
+        names = ("dims", "no_overrides", "example_inputs", "dynamic_shapes")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def _for_runtime(self) -> bool:
@@ -285,6 +288,7 @@ class SharedOptions(TypedDict, total=False):
     opset: int | None
     dims: Mapping[str, int | str]
     assume: Mapping[str, Assumed]
+    no_overrides: bool
     time_limit_s: float
     prove: bool
     node_limit: int

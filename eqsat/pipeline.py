@@ -61,7 +61,9 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     with timed(seconds, "load"):
         notify("load", "")
         source = resolve(source, **chosen.reading)
-        graph = chosen.limited(source if isinstance(source, Graph) else load(source, chosen.dims))
+        graph = chosen.limited(
+            source if isinstance(source, Graph) else load(source, chosen.dims, no_overrides=chosen.no_overrides)
+        )
         machine = _machine(chosen, graph)
         if machine is not None:
             chosen = replace(chosen, machine=machine)  # the model may name the devices

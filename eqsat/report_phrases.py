@@ -35,10 +35,13 @@ def of_overridable(inputs: int) -> str:
     """``inputs``: how many have values in the file."""
     if not inputs:
         return ""
-    what, them = ("inputs have values", "them") if inputs > 1 else ("input has a value", "it")
+    several = inputs > 1
+    what, them, consts = (
+        ("inputs have values", "them", "constants") if several else ("input has a value", "it", "a constant")
+    )
     return (
         f"{inputs} {what} in the file that callers may override, so nothing is computed of {them} ahead, and no integers are made"
-        f" of {them}: a file that does not list {them} among its inputs may be faster (torch: keep_initializers_as_inputs=False)"
+        f" of {them}: if nobody does, --no-overrides makes {them} {consts}, and the result may be faster"
     )
 
 
@@ -95,11 +98,7 @@ def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
 
 def of_left_out(data: Sequence[Mapping[str, Any]]) -> str:
     names = [name for wrong in data for name in wrong["rules"] or (f"classes above {wrong['numerics']}",)]
-    return (
-        f"without {', '.join(names)}, with which the result was wrong, which is a bug: please report it"
-        if names
-        else ""
-    )
+    return f"without {', '.join(names)}, left out after an error, which is a bug: please report it" if names else ""
 
 
 def of_placement(data: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ ATTEMPTS, _BY_KERNELS = 5, 3
 @dataclass(frozen=True)
 class Suspects:
     """``rules`` to do without, or, if there are none, the weakest class that rules may have, ``numerics``. ``because``: what was
-    wrong with them."""
+    wrong with them, or how one failed."""
 
     rules: tuple[str, ...]
     numerics: str

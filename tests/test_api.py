@@ -100,6 +100,7 @@ def test_help_shows_every_option_with_its_default_and_meaning(function: Any) -> 
         ("feeds", "inputs.npz"),
         ("prove", "no"),
         ("all_rules", 1),
+        ("no_overrides", 1),
         ("keep_egraph", None),
         ("verify", np.zeros(2)),
     ],

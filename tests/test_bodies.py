@@ -637,6 +637,41 @@ def test_why_a_body_was_not_verified_by_itself_is_reported() -> None:
     assert f"1 compared only where the model runs it: {reason}" in report.details()
 
 
+@pytest.mark.parametrize(("own", "other", "refused"), [(1.0, "w", True), (10.0, "w", False), (1.0, "x", False)])
+def test_an_initializer_by_the_name_of_what_another_branch_reads_is_refused(
+    own: float, other: str, refused: bool
+) -> None:
+    """ONNX Runtime would read the outer value in both branches, and where no other branch reads it, the initializer."""
+    held = constants(w=np.full(8, own, np.float32))
+    branches: list[onnx.GraphProto] = []
+    for i, read in enumerate(["w", other]):
+        steps = [("Add", ["x", read], f"r{i}"), ("Relu", [f"r{i}"], f"a{i}"), ("Relu", [f"a{i}"], f"b{i}")]
+        nodes = [node(op, given, [made]) for op, given, made in steps]
+        branches.append(helper.make_graph(nodes, f"branch{i}", [], [value(f"b{i}")], [] if i else held))
+    source = model(
+        [node("If", ["c"], ["y"], name="choice", then_branch=branches[0], else_branch=branches[1])],
+        [value("c", BOOL, []), value("x", shape=(3, 8))],
+        constants(w=np.full(8, 10, np.float32)),
+    )
+    if refused:
+        with pytest.raises(eqsat.ModelError, match=r"If 'choice': then_branch has an initializer 'w'.*rename"):
+            eqsat.optimize(source)
+        return
+    result = eqsat.optimize(source)
+    assert result.report.bodies["optimised"] == 2
+    for taken in (True, False):
+        feeds = {"c": np.array(taken), "x": X}
+        np.testing.assert_array_equal(run(result.to_onnx(), feeds)[0], run(source, feeds)[0])
+
+
+def test_a_reason_without_advice_behind_it_is_reported() -> None:
+    report = eqsat.optimize(model([node("Relu", ["x"], ["y"])], [value("x", shape=(3,))])).report
+    report.verification = {"verdict": "not run", "notes": ["its values do not fit"]}
+    bodies = eqsat.bodies.Bodies()
+    bodies.add(report)
+    assert bodies.to_dict()["not_run"] == {"its values do not fit": 1}
+
+
 def _attending(then: int) -> onnx.ModelProto:
     """Two branches: of attention four times in a row, and of attention and ``then`` more operators that stay."""
 

@@ -267,3 +267,24 @@ def test_the_report_says_that_inputs_with_values_in_the_file_are_no_constants() 
     report = eqsat.optimize(proto).report
     assert report.overridable == 1
     assert "1 input has a value in the file that callers may override" in str(report)
+    assert "if nobody does, --no-overrides makes it a constant" in str(report)
+
+
+def test_inputs_with_values_in_the_file_are_constants_if_nobody_overrides_them() -> None:
+    """Of a shape nothing behind it is known before, and random ones fit no model."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Reshape", ["r", "shape"], ["y"])]
+    shape = numpy_helper.from_array(np.array([-1, 4], np.int64), "shape")
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 8)),
+        helper.make_tensor_value_info("shape", TensorProto.INT64, (2,)),
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, [output], [shape]), ir_version=8)
+    assert eqsat.optimize(proto).report.verification["verdict"] == "not run"
+    result = eqsat.optimize(proto, no_overrides=True)
+    assert result.report.verification["verdict"] == "equal"
+    assert result.report.overridable == 0
+    assert [i.name for i in result.to_onnx().graph.input] == ["x"]
+    assert result.original.type_of("y").shape == (4, 4)
+    with pytest.raises(eqsat.OptionError, match="no_overrides: a Graph takes no such option"):
+        eqsat.optimize(result.original, no_overrides=True)

@@ -80,7 +80,7 @@ def test_the_model_is_optimised_without_the_rule(make: Callable[[str], None], na
     assert left_out["rules"] == [name]
     assert because in left_out["because"]
     assert report.seconds["in_vain"] > 0
-    told = f"without {name}, with which the result was wrong"
+    told = f"without {name}, left out after an error"
     assert told in str(report)
     assert f"{told}, which is a bug: please report it: {left_out['because']}" in report.details()
 

@@ -30,7 +30,8 @@ class Frontend(Protocol):
 
     @property
     def takes(self) -> Collection[str]:
-        """Names of the options that `read` takes: of ``dims``, ``example_inputs``, ``dynamic_shapes``, and others of its own."""
+        """Names of the options that `read` takes: of ``dims``, ``no_overrides``, ``example_inputs``, ``dynamic_shapes``, and
+        others of its own."""
         ...
 
     def accepts(self, source: Any) -> bool:
@@ -81,8 +82,8 @@ def frontends() -> list[Frontend]:
 def resolve(source: Any, **options: Any) -> Graph | OnnxSource:
     """``source`` as a graph, or as a model of ONNX where it is one or its front end makes one of it.
 
-    ``options`` that are ``None`` or empty are not given. Raises `ModelError` for what no front end accepts, `OptionError` for
-    options that its front end does not take.
+    ``options`` that are ``None``, ``False`` or empty are not given. Raises `ModelError` for what no front end accepts,
+    `OptionError` for options that its front end does not take.
     """
     given = {name: value for name, value in options.items() if _is_given(value)}
     frontend = next((f for f in frontends() if f.accepts(source)), None)
@@ -104,18 +105,20 @@ def resolve(source: Any, **options: Any) -> Graph | OnnxSource:
 
 def _is_given(value: object) -> bool:
     """An option may be an array, which is compared element by element."""
-    return value is not None and not (isinstance(value, Mapping) and value == {})
+    return value is not None and value is not False and not (isinstance(value, Mapping) and value == {})
 
 
 def load(source: Any, dims: Mapping[str, int | str] | None = None, **options: Any) -> Graph:
     """The graph of a model: a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a `Graph`, an object of PyTorch
     (docs/torch.md), or what another front end reads (`eqsat.frontends`).
 
-    ``dims``: extents of symbolic dimensions by name. ``options``: those of its front end, ``example_inputs`` and
-    ``dynamic_shapes`` for modules of PyTorch. Raises `ModelError` and `OptionError`.
+    ``dims``: extents of symbolic dimensions by name. ``options``: those of its front end, ``no_overrides`` (`Options`) for
+    models of ONNX, ``example_inputs`` and ``dynamic_shapes`` for modules of PyTorch. Raises `ModelError` and `OptionError`.
     """
     found = resolve(source, dims=dims, **options)
-    return found if isinstance(found, Graph) else _ONNX.graph(found, dims)
+    return (
+        found if isinstance(found, Graph) else _ONNX.graph(found, dims, no_overrides=bool(options.get("no_overrides")))
+    )
 
 
 def _taken(frontend: Frontend) -> str:

@@ -32,18 +32,18 @@ class OnnxFrontend:
     """Files of ONNX, messages, and objects of onnx-ir. Runtimes read them, too, so they stay what they are until `graph`."""
 
     name = "ONNX"
-    takes = ("dims",)
+    takes = ("dims", "no_overrides")
 
     def accepts(self, source: Any) -> bool:
         return isinstance(source, str | Path) or _is_from("onnx", source) or _is_from("onnx_ir", source)
 
-    def read(self, source: Any, dims: Mapping[str, int | str] | None = None) -> Any:
+    def read(self, source: Any, dims: Mapping[str, int | str] | None = None, no_overrides: bool = False) -> Any:
         return source
 
-    def graph(self, source: Any, dims: Mapping[str, int | str] | None) -> Graph:
+    def graph(self, source: Any, dims: Mapping[str, int | str] | None, *, no_overrides: bool = False) -> Graph:
         from eqsat.frontends.onnx.model import load_onnx
 
-        return load_onnx(source, dims=dims)
+        return load_onnx(source, dims=dims, no_overrides=no_overrides)
 
 
 class TorchFrontend:

@@ -6,6 +6,7 @@
     Exp(x - max) / sum(Exp(x - max)) == Softmax(x)                always the stable form       `softmax`
     (x - mean) / sqrt(mean((x - mean)^2) + e) == LayerNorm(x)     norms                        `norms`, `group_norms`
     N(x over channels) == T(N(T(x)))                              as norms of rows             `channel_norms`
+    LayerNorm(x over positions) == InstanceNorm(x)                each channel by itself       `group_norms`
     mean(x^2) - mean(x)^2 == mean((x - mean)^2)                   recognised, never made       `variance`
     Cast(LayerNorm(Cast(x))) == LayerNorm(x), so Softmax          casts from half precision    `halves`
     Cast(Cast(x) + Cast(y)) == x + y                              rounded twice, as once       `halves`

@@ -13,7 +13,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref, Term, apply
 from eqsat.rules.linear.alignment import lined_up, ordinary_summands, reshaped
-from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, full, known, outlives_underflow, reduces_last
+from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, first_axis, full, known, outlives_underflow, reduces_last
 from eqsat.rules.terms import int64s, reshape
 
 
@@ -36,23 +36,24 @@ def lies_along_channels(w: Ref, x: Ref) -> bool:
     return w.rank <= x.rank and shape[1] in (1, x.shape[1]) and all(d == 1 for d in (shape[0], *shape[2:]))
 
 
+GROUPED_DRAWN = (
+    """E = d.integer(1, 3); x: [N, C * E, W] | [N, C * E]; n.num_groups = C; l.axis = -1 | 2 | 1; s: [C * E]; b: [C * E]
+       g: [C]; h: [C]; w: [C * E, 1] | [1, C * E, 1] | [] | [1] | [W] | [2, N, C * E, W]; t = [0, C, -1]; one: [E * W]
+       u = [0, C * E, W] | [0, C * E] | [N, W, C * E]""",
+    "x: [N, C * E, H, W]; u = [0, C * E, H, W]; w: [C * E, 1, 1]; one: [E * W * H]",
+    "t = [1, C, -1]; u = [N, C * E, W]; one: [N * E * W]",
+    "l.axis = 1",
+    "t = [N, C * W, -1]; g: [C * W]; h: [C * W]; one: [E]; u = [N, C * E, W]; l.axis = -1 | 1",
+    """x = d.floats([N, C * E, W]) * 0; s = d.floats([C * E]) * 1e30; b: float32[C * E]
+       w = fixed(1e30, "float32")""",
+    """x: float32[N, C * E, W]; s = d.floats([C * E]) * 0 + 3e19; b = d.floats([C * E]) * 0 + 4e19
+       w = fixed(1e19, "float32")""",
+)
 equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="ONNX GroupNormalization; Wu and He 2018",
-    drawn=(
-        """E = d.integer(1, 3); x: [N, C * E, W] | [N, C * E]; n.num_groups = C; l.axis = -1 | 2 | 1; s: [C * E]; b: [C * E]
-           g: [C]; h: [C]; w: [C * E, 1] | [1, C * E, 1] | [] | [1] | [W] | [2, N, C * E, W]; t = [0, C, -1]; one: [E * W]
-           u = [0, C * E, W] | [0, C * E] | [N, W, C * E]""",
-        "x: [N, C * E, H, W]; u = [0, C * E, H, W]; w: [C * E, 1, 1]; one: [E * W * H]",
-        "t = [1, C, -1]; u = [N, C * E, W]; one: [N * E * W]",
-        "l.axis = 1",
-        "t = [N, C * W, -1]; g: [C * W]; h: [C * W]; one: [E]; u = [N, C * E, W]; l.axis = -1 | 1",
-        """x = d.floats([N, C * E, W]) * 0; s = d.floats([C * E]) * 1e30; b: float32[C * E]
-           w = fixed(1e30, "float32")""",
-        """x: float32[N, C * E, W]; s = d.floats([C * E]) * 0 + 3e19; b = d.floats([C * E]) * 0 + 4e19
-           w = fixed(1e19, "float32")""",
-    ),
+    drawn=GROUPED_DRAWN,
     functions=named(full, lined_up),
 )
 GROUPED = (
@@ -83,6 +84,27 @@ equation(
 
 # --- of single channels
 
+
+equation(
+    "recognise_instance_normalization_of_positions",
+    """LayerNormalization(x, one, axis=a, epsilon=e, **l)
+       == InstanceNormalization(x, full(x.shape[1], 1, x), full(x.shape[1], 0, x), epsilon=e)""",
+    number("one", 1),
+    kernels("x", DType.FLOAT),
+    "all positions of a channel: first_axis(a, x) == 2 - x.rank < 0",
+    "channels are counted: known(x.shape[1:2])",
+    worthwhile("positions along several axes: x.rank > 3"),
+    drawn=(
+        "x: [N, C, H, W]; one: [H, W]; l.axis = 2 | -2",
+        "x: [N, C, H, W]; one: [W]; l.axis = -1",
+        "x: [N, C, W]; one: [W]; l.axis = 2",
+        "x: [N, C, H, W]; one: [C, H, W]; l.axis = 1",
+        "x: [N, C]; one: [C]; l.axis = 1",
+        "SYMBOLS = [C]",
+    ),
+    source="ONNX InstanceNormalization; Ulyanov, Vedaldi and Lempitsky 2016",
+    functions=named(first_axis, full, known),
+)
 
 DISTANCES = "(x - ReduceMean(x, *a, keepdims=1, **r))"
 equation(
@@ -120,18 +142,28 @@ equation(
 # --- scale and shift
 
 ALONG = (another_value("n"), "w lies along the channels: lies_along_channels(w, x)")
-equation(
-    "scale_group_normalization",
-    "GroupNormalization(x, s, b, **n) * w == GroupNormalization(x, s * lined_up(w), b * lined_up(w), **n)",
-    constant("s", "b", "w"),
-    finite("s", "w"),
-    finite("b", "w"),
-    *ALONG,
+SINGLE_DRAWN = (
+    "x: [N, C, W]; s: [C]; b: [C]; w: [C, 1] | [1, C, 1] | [] | [1] | [W] | [2, N, C, W]",
+    "x: [N, C, H, W]; w: [C, 1, 1]",
+    'x = d.floats([N, C, W]) * 0; s = d.floats([C]) * 1e30; b: float32[C]; w = fixed(1e30, "float32")',
+    """x: float32[N, C, W]; s = d.floats([C]) * 0 + 3e19; b = d.floats([C]) * 0 + 4e19
+       w = fixed(1e19, "float32")""",
 )
-equation(
-    "shift_group_normalization",
-    "GroupNormalization(x, s, b, **n) + w == GroupNormalization(x, s, b + lined_up(w), **n)",
-    constant("b", "w"),
-    ordinary_summands("w"),
-    *ALONG,
-)
+for kind, drawn in (("Group", GROUPED_DRAWN), ("Instance", SINGLE_DRAWN)):
+    equation(
+        f"scale_{kind.lower()}_normalization",
+        f"{kind}Normalization(x, s, b, **n) * w == {kind}Normalization(x, s * lined_up(w), b * lined_up(w), **n)",
+        constant("s", "b", "w"),
+        finite("s", "w"),
+        finite("b", "w"),
+        *ALONG,
+        drawn=drawn,
+    )
+    equation(
+        f"shift_{kind.lower()}_normalization",
+        f"{kind}Normalization(x, s, b, **n) + w == {kind}Normalization(x, s, b + lined_up(w), **n)",
+        constant("b", "w"),
+        ordinary_summands("w"),
+        *ALONG,
+        drawn=drawn,
+    )

@@ -69,6 +69,11 @@ def outlives_underflow(eps: Ref) -> bool:
     return eps.low >= float(info.smallest_subnormal) / (64 * float(info.eps))
 
 
+def positions(x: Ref) -> Term:
+    """The axes behind batch and channels."""
+    return int64s(range(2 - x.rank, 0))
+
+
 functions = named(axes_of, reduces_last, known, full, outlives_underflow)
 equation = Equations(__name__, exactness=Exactness.ROUNDING)
 NARROW = single_or_half("x")
@@ -183,16 +188,27 @@ for name, left in (
         name, f"{left} == (x / Sqrt(y)) * g", constant("g"), varies("y"), NARROW, source="associativity over the reals"
     )
 
-SCALED_MEAN = "ReduceMean(x, *a, **mean) * y"
 for name, left, shift in (
-    ("factor", f"x * y - {SCALED_MEAN}", ""),
-    ("factor_with_shift", f"x * y + (c - {SCALED_MEAN})", " + c"),
-    ("factor_behind_shift", f"(x * y + c) - {SCALED_MEAN}", " + c"),
+    ("factor", "x * y - {} * y", ""),
+    ("factor_with_shift", "x * y + (c - {} * y)", " + c"),
+    ("factor_behind_shift", "(x * y + c) - {} * y", " + c"),
 ):
-    equation(
-        f"subtract_mean_before_{name}",
-        f"{left} == (x - mean) * y{shift}",
-        constant("a"),
-        NARROW,
-        source="distributivity; Keras folds its normalisation so",
-    )
+    for kind, mean, where in (
+        ("mean", "ReduceMean(x, *a, **mean)", [constant("a")]),
+        ("pool", "GlobalAveragePool(x, **mean)", []),
+    ):
+        equation(
+            f"subtract_{kind}_before_{name}",
+            f"{left.format(mean)} == (x - mean) * y{shift}",
+            *where,
+            NARROW,
+            source="distributivity; Keras folds its normalisation so",
+        )
+for name, text in (
+    ("subtract_mean_instead_of_pool", "x - GlobalAveragePool(x) == x - ReduceMean(x, positions(x), keepdims=1)"),
+    (
+        "take_mean_of_squares_instead_of_pool",
+        "GlobalAveragePool((q := x * x)) == ReduceMean(q, positions(x), keepdims=1)",
+    ),
+):  # as exporters of TensorFlow write the means of a norm
+    equation(name, text, NARROW, "there are positions: x.rank > 2", source="ONNX GlobalAveragePool and ReduceMean")

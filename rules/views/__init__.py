@@ -9,6 +9,7 @@
     ScatterND(ScatterND(x, [0, 2], y), [1, 3], z) == Reshape(Concat(y, z))   by turns          `scatters`
     And(place <= place, m) == Trilu(m)                            what is compared by place    `triangles`
     Gather(x, Range(0, n)) == x[0:n]                              the first elements           `places`
+    NonZero(ones) == Unsqueeze(Range(0, Size(ones)))              nothing is zero              `places`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
     f(Transpose(x, p)) == Transpose(f(x), p)                      elementwise, padding, sums   `transposes`
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`

@@ -18,6 +18,29 @@ from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
+Block = tuple[list[int], list[int]]
+
+
+def blocks(source: Sequence[Dim], target: Sequence[Dim]) -> list[Block] | None:
+    """Axes of a value and of a view of it, in the smallest blocks that hold the same elements; ``None`` where symbolic extents do
+    not tell which axes go together."""
+    found: list[Block] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        first = i, j
+        i, j = min(i + 1, len(source)), min(j + 1, len(target))
+        while (here := extents.product(source[first[0] : i])) != (there := extents.product(target[first[1] : j])):
+            if i < len(source) and extents.quotient(there, here) is not None:
+                i += 1
+            elif j < len(target) and extents.quotient(here, there) is not None:
+                j += 1
+            elif isinstance(here, int) and isinstance(there, int) and (i < len(source) or j < len(target)):
+                i, j = (i + 1, j) if here < there else (i, j + 1)
+            else:
+                return None
+        found.append((list(range(first[0], i)), list(range(first[1], j))))
+    return found
+
 
 def listed(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> Term:
     """A vector of extents, as numbers and as extents of the inputs of the program that ``known`` is a value of, and of ``more``.

@@ -66,9 +66,10 @@ class Indices:
 
     @cached_property
     def nodes(self) -> dict[int, list[Node]]:
-        """The operators read, by class. Most graphs have no look-up that asks for them."""
-        kinds = (is_view, _computes, _repeats, _cuts_or_joins)
-        ops = (*(op for kind in kinds for op in operators_with(kind)), "Range", "CumSum")
+        """The operators read, by class: first what counts, and views, which lead round in circles, last. Most graphs have no
+        look-up that asks for them."""
+        kinds = (_computes, _repeats, _cuts_or_joins, is_view)
+        ops = ("Range", "CumSum", *(op for kind in kinds for op in operators_with(kind)))
         return nodes_by_class(self._view, ops)
 
     def of(self, value: Ref, depth: int = _DEPTH) -> Places | None:

@@ -10,7 +10,7 @@ from itertools import permutations
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import group_rule
+from eqsat.equations import Equations, group_rule, named
 from eqsat.exactness import Exactness
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.types import DType
@@ -19,6 +19,8 @@ from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.rules.views.indices import Indices, Places
 from eqsat.samples import Drawing, Instance, Sampler, fixed
+
+equation = Equations(__name__, source="ONNX NonZero and Range", functions=named(int64s))
 
 
 def _draw_first(d: Sampler) -> Instance:
@@ -65,6 +67,15 @@ def cut_instead_of_gathering_first(m: Match) -> Term:
     first = apply("Slice", m.x, int64s((0,)), listed([m.n], m.x), int64s((m.axis,)))
     cut = (*m.x.shape[: m.axis], m.n, *m.x.shape[m.axis + 1 :])
     return viewed(first, cut, m.root.shape, m.x)
+
+
+# As exporters count before opset 11, which has Range.
+equation(
+    "count_instead_of_looking_for_zeros",
+    "NonZero(x) == Unsqueeze(Range(0, Squeeze(Shape(x)), 1), int64s([0]))",
+    "a vector: x.rank == 1",
+    "no element is zero: x.low > 0 or x.high < 0",
+)
 
 
 def _draw_differences(d: Sampler) -> Instance:

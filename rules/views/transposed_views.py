@@ -5,40 +5,16 @@ from typing import Any
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, form, named
-from eqsat.ir.extents import product, quotient
+from eqsat.ir.extents import product
 from eqsat.ir.operator import operators_with
-from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply
 from eqsat.rules.cuts import cuts
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
-from eqsat.rules.views.extents import viewed
+from eqsat.rules.views.extents import Block, blocks, viewed
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.parts import concats
 from eqsat.rules.views.transposes import is_unary
-
-Block = tuple[list[int], list[int]]
-
-
-def blocks(source: Sequence[Dim], target: Sequence[Dim]) -> list[Block] | None:
-    """Axes of a value and of a view of it, in the smallest blocks that hold the same elements; ``None`` where symbolic extents do
-    not tell which axes go together."""
-    found: list[Block] = []
-    i = j = 0
-    while i < len(source) or j < len(target):
-        first = i, j
-        i, j = min(i + 1, len(source)), min(j + 1, len(target))
-        while (here := product(source[first[0] : i])) != (there := product(target[first[1] : j])):
-            if i < len(source) and quotient(there, here) is not None:
-                i += 1
-            elif j < len(target) and quotient(here, there) is not None:
-                j += 1
-            elif isinstance(here, int) and isinstance(there, int) and (i < len(source) or j < len(target)):
-                i, j = (i + 1, j) if here < there else (i, j + 1)
-            else:
-                return None
-        found.append((list(range(first[0], i)), list(range(first[1], j))))
-    return found
 
 
 def placed(x: Ref, perm: Sequence[int], view: Ref) -> list[Block] | None:

@@ -1,4 +1,4 @@
-"""Transposes that meet across elementwise operators and padding: moved only where they cancel.
+"""Transposes that meet across elementwise operators, views and padding: moved only where they cancel.
 
 Moving a Transpose past an operator costs an e-node and gains nothing by itself, so no rule does it one step at a time: the
 operators between a Transpose and those that undo it are rebuilt at once.
@@ -15,7 +15,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, present
 from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, transpose, transposes
-from eqsat.rules.views.extents import viewed
+from eqsat.rules.views.extents import blocks, viewed
+from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.parts import Part, parts_by_class
 
 
@@ -52,6 +53,7 @@ class Transposer:
         self.sources = by_class((node, (x, perm)) for node, x, perm in transposes(view))
         ops = (*operators_with(is_elementwise), "Pad", *more) if self.sources else ()
         self.regions = nodes_by_class(view, ops)
+        self.views = nodes_by_class(view, operators_with(is_view) if self.sources else ())
         self.parts = parts_by_class(view) if self.sources else {}
         attention = operators_with(_attends) if self.sources else ()
         self.attention = {node.handle for op in attention for node, _ in view.nodes(op)}
@@ -77,11 +79,26 @@ class Transposer:
         return self.inside(value, perm) or _viewed(value, perm)
 
     def inside(self, value: Ref, perm: Permutation) -> Found | None:
-        """The transpose of what an operator of the region computes, or of a part of it."""
+        """The transpose of what an operator of the region computes, or of a view or part of it."""
         rebuilt = (self.rebuilt(node, perm) for node in self.regions.get(value.handle, ()))
+        views = (self._regrouped(x, value, perm) for _, _, (x, *_) in self.views.get(value.handle, ()) if x is not None)
         parts = (self._part(part, perm) for part in self.parts.get(value.handle, ()))
-        found = [each for each in (*rebuilt, *parts) if each is not None]
+        found = [each for each in (*rebuilt, *views, *parts) if each is not None]
         return min(found, key=itemgetter(1), default=None)
+
+    def _regrouped(self, x: Ref, value: Ref, perm: Permutation) -> Found | None:
+        """A view of ``x``, whose axes that go together stay side by side. It is free."""
+        if x.type.shape is None or value.type.shape is None or 0 in (*x.shape, *value.shape):
+            return None
+        together = blocks(x.shape, value.shape) or ()
+        order = sorted(together, key=lambda block: perm.index(block[1][0]) if block[1] else len(perm))
+        if [axis for _, right in order for axis in right] != list(perm):
+            return None
+        axes = tuple(axis for left, _ in order for axis in left)
+        found = self.transposed(x, axes)
+        if found is None:
+            return None
+        return viewed(found[0], [x.shape[a] for a in axes], [value.shape[a] for a in perm], x), found[1]
 
     def _part(self, part: Part, perm: Permutation) -> Found | None:
         found = self.transposed(part.whole, perm)
@@ -175,11 +192,12 @@ def inverse(perm: Permutation) -> Permutation:
 
 
 def _undone(view: GroupView, *more: str) -> Iterator[Match]:
-    """Each transpose of a region of which all inputs are transposed the other way, and the region without."""
+    """Each transpose of a region of which all inputs are transposed the other way, and the region without. Views alone between
+    transposes are for `transposed_views`."""
     transposer = Transposer(view, *more)
     for node, value, perm in transposes(view):
         found = transposer.inside(value, perm)
-        if found is not None:
+        if found is not None and found[1]:
             yield Match({"region": found[0]}, node)
 
 
@@ -200,10 +218,12 @@ def _applies(term: Term, op: str) -> bool:
         "Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)",
         form("Transpose(Pad(Transpose(x, perm=p), s, *v, **n), perm=q)", constant("s")),
         form("Transpose(Slice(Relu(Transpose(x, perm=p)), s, t, a), perm=q)", constant("s", "t", "a")),
+        form("Transpose(Reshape(Relu(Transpose(x, perm=p)), s), perm=q)", constant("s")),
     ],
 )
 def cancel_transposes_across_elementwise(m: Match) -> Term:
-    """``Transpose(f(Transpose(x, p), c), q) == f(x, c')`` where ``q`` undoes ``p``; ``f`` is any elementwise region."""
+    """``Transpose(f(Transpose(x, p), c), q) == f(x, c')`` where ``q`` undoes ``p``; ``f`` is any elementwise region,
+    with views of blocks of axes that stay together."""
     return m.region
 
 

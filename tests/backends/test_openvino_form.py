@@ -262,6 +262,25 @@ def test_products_read_dequantised_integers_on_both_sides(form: str) -> None:
         assert graph.operator_counts()["QuantizeLinear"] == 3
 
 
+@pytest.mark.parametrize("form", ["openvino", "tensorrt"])
+@pytest.mark.parametrize("scales", [1, 96])
+def test_weights_that_come_as_floats_are_bytes_beside_bytes(form: str, scales: int) -> None:
+    """As tools leave them that fold what dequantises weights, and training for bytes stores them."""
+    b, draw = eqsat.GraphBuilder("folded"), np.random.default_rng(0)
+    pair = b.constant(np.float32(0.02)), b.constant(np.int8(0))
+    x = b.op("DequantizeLinear", b.op("QuantizeLinear", b.input("x", "float32", (8, 64)), *pair), *pair)
+    steps = draw.uniform(0.001, 0.01, scales).astype(np.float32)
+    y = b.op("MatMul", x, b.constant(draw.integers(-127, 128, (64, 96)).astype(np.float32) * steps))
+    graph = b.finish({"y": y})
+    result = eqsat.optimize(graph, form=form)
+    assert result.report.operators_after["DequantizeLinear"] == 2
+    assert result.report.constant_bytes_after < result.report.constant_bytes_before / 3
+    assert result.report.exactness == "rounding"
+    assert result.report.rules["recognise_multiples_of_a_step"]["uses"] > 0
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    assert eqsat.optimize(graph, form=form, numerics="exact").report.operators_after["DequantizeLinear"] == 1
+
+
 def test_pairs_that_others_read_stay_before_relu() -> None:
     b = eqsat.GraphBuilder()
     operands = b.constant(np.float32(0.02)), b.constant(np.int8(0))

@@ -1,4 +1,5 @@
-"""Scaler and LinearRegressor of ``ai.onnx.ml``: our definitions against the kernels of ONNX Runtime, and what is made of them."""
+"""Scaler, LinearRegressor and ArrayFeatureExtractor of ``ai.onnx.ml``: our definitions against the kernels of ONNX Runtime,
+and what is made of them."""
 
 from __future__ import annotations
 
@@ -54,6 +55,33 @@ def test_kernel_computes_what_the_definition_says(
         found = Session(to_model(graph), level).run(feeds)["y"]
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 if op == "LinearRegressor" else 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("indices", [[1, 3, 0], [[3, 1]], [[0], [2]], 2])
+@pytest.mark.parametrize("shape", [(5, 4), (4,), (2, 3, 4), (0, 4)])
+def test_features_are_looked_up_along_the_last_axis(shape: tuple[int, ...], indices: Any, dtype: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", dtype, shape)
+    y = b.op("ArrayFeatureExtractor", x, b.constant(np.array(indices, np.int64)), domain=ML)
+    graph = b.finish({"y": y})
+    feeds = {"x": (10 * rng.normal(size=shape)).astype(dtype)}
+    expected = run(graph, feeds)["y"]
+    for level in LEVELS:
+        found = Session(to_model(graph), level).run(feeds)["y"]
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_features_in_another_order_before_a_dense_layer_are_its_weights_in_that_order() -> None:
+    order = onnx.numpy_helper.from_array(np.array([[3, 0, 2, 1]]), "order")
+    model = _file(
+        helper.make_node("ArrayFeatureExtractor", ["x", "order"], ["f"], domain=ML),
+        helper.make_node("MatMul", ["f", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["y"]),
+    )
+    model.graph.initializer.append(order)
+    assert counts(eqsat.optimize(model, form="flat")) == {"Gemm": 1}
 
 
 @pytest.mark.parametrize(

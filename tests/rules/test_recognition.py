@@ -224,7 +224,48 @@ def test_mean_over_the_last_of_three_axes_may_be_a_pool() -> None:
         return str(t.Add(t.Mul(x, factor), t.Sub(SHIFT, t.Mul(mean, factor))))
 
     assert found(keras, ("n", 3, 4)) == {"LayerNormalization": 1}
-    assert "LayerNormalization" not in found(keras, (2, 3, 3, 4))
+    assert found(keras, (2, 3, 3, 4)) == {"LayerNormalization": 1}
+
+
+def test_means_over_positions_may_be_pools() -> None:
+    """tf2onnx writes ``tf.nn.moments`` over heights and widths so, and folds the gain of each channel as TensorFlow does."""
+
+    def moments(t: Any, x: str) -> str:
+        mean, gain = t.GlobalAveragePool(x), np.array([1.5, -2.0, 3.0]).reshape(3, 1, 1)
+        distance = t.Sub(x, t.Reshape(mean, [-1, 3, 1, 1]))
+        variance = t.GlobalAveragePool(t.Mul(distance, distance))
+        factor = t.Mul(t.Reciprocal(t.Sqrt(t.Add(variance, 1e-3))), gain)
+        return str(t.Add(t.Mul(x, factor), t.Sub(gain, t.Mul(mean, factor))))
+
+    result = optimized(graph_of(moments, ("n", 3, 4, 5)), form="onnxruntime")
+    assert result.report.operators_after == {"InstanceNormalization": 1}
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_groups_of_channels_that_are_last(groups: int) -> None:
+    """As Keras has them, between convolutions with channels first."""
+
+    def spelled(t: Any, x: str) -> str:
+        last = t.Reshape(t.Transpose(x, perm=(0, 2, 3, 1)), [0, 4, 5, groups, 6 // groups])
+        axes = [1, 2, 4]
+        mean = t.ReduceMean(last, axes, keepdims=1)
+        distance = t.Sub(last, mean)
+        root = t.Sqrt(t.Add(t.ReduceMean(t.Mul(distance, distance), axes, keepdims=1), 1e-3))
+        gain = np.arange(1, 7).reshape(1, 1, 1, groups, 6 // groups)
+        factor = t.Mul(t.Reciprocal(root), gain)
+        normed = t.Add(t.Mul(last, factor), t.Add(-gain, t.Mul(t.Neg(mean), factor)))
+        return str(t.Transpose(t.Relu(t.Reshape(normed, [0, 4, 5, 6])), perm=(0, 3, 1, 2)))
+
+    for form in ("onnxruntime", "flat"):
+        after = optimized(graph_of(spelled, ("n", 6, 4, 5)), form=form).report.operators_after
+        assert sum(count for op, count in after.items() if op.endswith("Normalization")) == 1
+        assert not {"Transpose", "ReduceMean", "Sqrt"} & after.keys()
+
+
+def test_a_norm_over_other_axes_than_the_last_is_one_between_transposes() -> None:
+    assert found(lambda t, x: _rms(t, x, axes=(0, 1))) == {"Transpose": 2, "RMSNormalization": 1}
+    long = (2**17, 2, 1)  # whose sum the kernel of rows would round more
+    assert "RMSNormalization" not in found(lambda t, x: _rms(t, x, axes=(0, 2)), long)
 
 
 def test_normalisation_without_gain_and_over_two_axes() -> None:
@@ -293,7 +334,6 @@ def test_computed_gain() -> None:
 
 
 NO_NORM: dict[str, Spelling] = {
-    "other axes": lambda t, x: _rms(t, x, axes=(0, 1)),
     "epsilon for each element": lambda t, x: _rms(t, x, eps=np.array([0.1, 0.2, 0.3]).reshape(3, 1)),
     "epsilon with more axes": lambda t, x: _rms(t, x, eps=np.full((1, 1, 1, 1), 0.1)),
     "epsilon outside the root": lambda t, x: t.Div(

@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     import onnx_ir
 
 
-def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Mapping[str, Dim] | None = None) -> Graph:
+def load_onnx(
+    source: str | Path | onnx.ModelProto | onnx_ir.Model,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    no_overrides: bool = False,
+) -> Graph:
     """The graph of an ONNX model, at the operators' newest form, with the types of all its values.
 
     Weights stay where they are: those in external files are mapped. Nodes and weights that no output needs are dropped,
@@ -45,10 +50,16 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     opsets below 7) stays in the graph as opaque nodes.
 
     ``dims`` gives extents to symbolic dimensions by name, or another name, by which two become one. Extents of inputs without
-    a name get one, ``input.axis``. Raises `ModelError` for a model that cannot be read or is
-    inconsistent, `ShapeError` where shapes contradict each other, `OptionError` for ``dims`` the model does not have.
+    a name get one, ``input.axis``. ``no_overrides``: initializers are constants, listed among the inputs or not. Raises
+    `ModelError` for a model that cannot be read or is inconsistent, `ShapeError` where shapes contradict each other,
+    `OptionError` for ``dims`` the model does not have.
     """
     model, folders, label = read_source(source)
+    if no_overrides:
+        values = {tensor.name for tensor in model.graph.initializer}
+        taken = [copy_of(info) for info in model.graph.input if info.name not in values]
+        del model.graph.input[:]
+        model.graph.input.extend(taken)
     name_dims(model)
     check_dims(dims or {}, model.graph)
     dims = {name: extent if isinstance(extent, str) else int(extent) for name, extent in (dims or {}).items()}

@@ -9,7 +9,7 @@ from eqsat.errors import ModelError, ShapeError
 from eqsat.frontends.onnx.source import text
 from eqsat.frontends.onnx.subgraphs import captures_of, graphs_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
-from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.constants import Constant, ConstantPool, same_constant
 from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
 from eqsat.ir.operator import DEFAULT_DOMAIN, domain_of_file
 from eqsat.ir.operators.devices import METADATA_KEY
@@ -55,6 +55,22 @@ def read_raw_node(proto: Any) -> RawNode:
         tuple(captures),
         bool(bodies),
     )
+
+
+def check_bodies(raw: RawNode, constants: Mapping[str, Constant], files: ExternalFiles) -> None:
+    """Raises `ModelError` where a body has an initializer by the name of an outer value that another body reads.
+
+    ONNX forbids that. ONNX Runtime takes the outer value in both, but the initializer where no other body reads that name.
+    """
+    captured = set(raw.captures)
+    for a in raw.proto.attribute:
+        for tensor in (t for body in graphs_of(a) for t in body.initializer if t.name in captured):
+            outer = constants.get(tensor.name)
+            if outer is None or not same_constant(outer, read_tensor(tensor, files)):
+                raise ModelError(
+                    f"{raw.label}: {a.name} has an initializer {tensor.name!r}, the name of a value around it that another body"
+                    " reads; a name has to mean one thing: rename the initializer"
+                )
 
 
 def about_node(proto: Any) -> bytes:

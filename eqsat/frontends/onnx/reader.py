@@ -15,6 +15,7 @@ from eqsat.frontends.onnx.counts import Counts
 from eqsat.frontends.onnx.nodes import (
     RawNode,
     about_node,
+    check_bodies,
     check_node,
     in_order,
     read_attributes,
@@ -26,7 +27,7 @@ from eqsat.frontends.onnx.tensors import ExternalFiles
 from eqsat.frontends.onnx.types import infer_at_opset
 from eqsat.frontends.onnx.versions.steps import Refusal, upgrade
 from eqsat.ir.constants import Constant, ConstantPool
-from eqsat.ir.extents import is_nameless
+from eqsat.ir.extents import is_nameless, product
 from eqsat.ir.graph import Node, Subgraph, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.interpret import FAILURES
@@ -72,6 +73,7 @@ class Reader:
         self._small: dict[str, np.ndarray | None] = {}
         self._lists: dict[str, np.ndarray] = {}
         self._sequences = Sequences(weakref.proxy(self))
+        self._without_zeros: set[str] = set()
 
     # what versions.upgrade asks
 
@@ -99,6 +101,7 @@ class Reader:
         """Adds a node of the file, in the form of the program."""
         if not raw.domain:
             check_node(raw, self.opset, self.type_of)
+        check_bodies(raw, self.constants, self._files)
         if (instead := self._instead_of_choice(raw)) is not None:
             for node in instead:
                 self.read(node)
@@ -243,7 +246,7 @@ class Reader:
 
     def _infer(self, node: Node) -> None:
         definition, app = defined(node.op, node.domain), self._application(node)
-        found = definition.infer(app)
+        found = self._places(node) or definition.infer(app)
         for i, name in enumerate(node.outputs):
             if not name:
                 continue
@@ -259,6 +262,17 @@ class Reader:
         for name, result in zip(node.outputs, results, strict=False):
             if name and result is not None and result.size <= VALUE_SIZE_LIMIT:
                 self._know(name, result)
+
+    def _places(self, node: Node) -> Sequence[Type] | None:
+        """The type of the places where a value is not zero that is zero nowhere, by which exporters count before opset 11."""
+        if node.key == "ConstantOfShape":
+            value = node.attributes.get("value")
+            if isinstance(value, Constant) and value.numpy().all():
+                self._without_zeros.update(node.outputs)
+        elif node.key == "NonZero" and node.inputs[0] in self._without_zeros:
+            shape = self.types[node.inputs[0]].shape
+            return None if shape is None else [TensorType(DType.INT64, (len(shape), product(shape)))]
+        return None
 
     def _know(self, name: str, value: np.ndarray) -> None:
         if (

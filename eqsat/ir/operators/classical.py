@@ -1,4 +1,5 @@
-"""Operators of ``ai.onnx.ml`` that are built of others: Scaler and LinearRegressor, at the ends of pipelines of scikit-learn."""
+"""Operators of ``ai.onnx.ml`` that are built of others, as pipelines of scikit-learn have them: Scaler, LinearRegressor and
+ArrayFeatureExtractor."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,5 +46,17 @@ def _linear_regressor(b: Any, attributes: Attributes, inputs: Sequence[str | Non
     return [b.op("Gemm", inputs[0], weights, *bias, transB=1)]
 
 
+def _array_feature_extractor(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    """Features by their numbers; those of a vector as a row."""
+    only_attributes("ArrayFeatureExtractor", attributes)
+    x, indices = (b.type_of(v) for v in inputs)
+    if not x.shape:
+        raise ShapeError(f"ArrayFeatureExtractor takes a vector or rows of features, got {x}")
+    numbers = inputs[1] if indices.rank == 1 else b.op("Reshape", inputs[1], b.constant([-1], "int64"))
+    found = b.op("Gather", inputs[0], numbers, axis=-1)
+    return [found if len(x.shape) > 1 else b.op("Unsqueeze", found, b.constant([0], "int64"))]
+
+
 define_composite("ai.onnx.ml::Scaler", _scaler, Kind.ELEMENTWISE)
 define_composite("ai.onnx.ml::LinearRegressor", _linear_regressor, Kind.ANCHOR)
+define_composite("ai.onnx.ml::ArrayFeatureExtractor", _array_feature_extractor, Kind.INJECTIVE)
