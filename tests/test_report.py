@@ -267,3 +267,16 @@ def test_the_report_says_that_inputs_with_values_in_the_file_are_no_constants() 
     report = eqsat.optimize(proto).report
     assert report.overridable == 1
     assert "1 input has a value in the file that callers may override" in str(report)
+
+
+@pytest.mark.parametrize(("part", "said"), [(0.25, True), (1e-4, False), (0.0, False)])
+def test_weights_that_processors_are_slow_with_are_said_in_the_report(part: float, said: bool) -> None:
+    """As weight decay leaves them of channels that a network does without."""
+    weights = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32) + 8
+    weights[:, 0] = 0  # a zero is as fast as other numbers
+    weights.reshape(-1)[2 : 2 + 3 * round(part * weights.size) : 3] = 1e-40
+    b = eqsat.GraphBuilder()
+    graph = b.finish({"y": b.op("MatMul", b.input("x", "float32", (4, 100)), b.constant(weights))})
+    report = eqsat.optimize(graph, verify=False).report
+    assert report.subnormal == pytest.approx(part, abs=0.02)
+    assert ("% of the weights are subnormal numbers" in str(report)) == said
