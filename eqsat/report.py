@@ -52,8 +52,10 @@ def subnormal_part(graph: Graph) -> float:
         starts = random.integers(0, max(flat.size - _RUN, 1), _SAMPLED // _RUN)
         sample = flat if flat.size <= _SAMPLED else flat[np.add.outer(starts, np.arange(_RUN))]
         total += flat.size
-        found += np.mean((sample != 0) & (abs(sample) < np.finfo(np.float32).tiny)) * flat.size if flat.size else 0.0
-    return float(found / max(total, 1))
+        found += (
+            int(((sample != 0) & (abs(sample) < np.finfo(np.float32).tiny)).sum()) * flat.size / max(sample.size, 1)
+        )
+    return found / max(total, 1)
 
 
 def add_counts(total: dict[str, dict[str, int]], more: Mapping[str, Mapping[str, int]]) -> None:
