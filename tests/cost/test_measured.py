@@ -469,6 +469,19 @@ def test_ways_of_resizing_are_families(attributes: dict[str, str], factor: float
     assert len({plain(w).types for w in works}) == 1  # by factors or to sizes, they take as long
 
 
+@pytest.mark.parametrize("width", [17, 29])
+def test_windows_of_bytes_along_one_axis_stay_requantised(width: int) -> None:
+    """ConvInteger was priced by windows of images: a network that hears speech had three, and 0.95 of the speed."""
+    b = GraphBuilder()
+    scale, half = b.constant(np.float32(0.05)), b.constant(np.uint8(128))
+    x = b.op("DequantizeLinear", b.input("x", "uint8", (1, 8, 21)), scale, half)
+    filters = np.random.default_rng(0).integers(-127, 128, (8, 1, width)).astype(np.int8)
+    weights = b.op("DequantizeLinear", b.constant(filters), b.constant(np.float32(0.01)), b.constant(np.int8(0)))
+    y = b.op("Conv", x, weights, group=8, pads=(width // 2, width // 2))
+    graph = b.finish({"y": b.op("QuantizeLinear", y, scale, half)})
+    assert eqsat.optimize(graph, verify=False).report.operators_after == {"QLinearConv": 1}
+
+
 def test_convolutions_of_bytes_of_a_picture_are_a_family() -> None:
     def variant(channels: int) -> str:
         number, zero = tensor_type("float32", ()), tensor_type("uint8", ())

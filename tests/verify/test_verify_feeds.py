@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from quantised_models import masked_attention
@@ -18,6 +20,7 @@ from eqsat.verification.feeds import load_feeds, random_feeds
 from eqsat.verification.pieces import session_of
 from eqsat.verification.relations import symbols_of
 from eqsat.verification.sizes import Sizes
+from eqsat.verification.trials import Trials
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -275,3 +278,53 @@ def test_what_an_image_is_resized_by_is_positive() -> None:
     scales = b.op("Concat", b.constant(np.ones(2, np.float32)), ratio, ratio, axis=0)
     graph = b.finish({"y": b.op("Resize", x, None, scales, mode="linear")})
     assert all(random_feeds(graph, seed)["ratio"].item() > 0 for seed in range(20))
+
+
+def _with_weights_that_may_be_overridden(shape: Sequence[int | str], steps: str = "MB") -> onnx.ModelProto:
+    """A product and a norm of which the weights are inputs that have values in the file, the extents of a view among them."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((4, 4)).astype(np.float32),
+        **{
+            name: np.abs(rng.standard_normal(4)).astype(np.float32) + 1
+            for name in ("scale", "bias", "mean", "variance")
+        },
+        "shape": np.array([-1, 2, 2]),
+    }
+    declared = [
+        helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in weights.items()
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 2, 2])
+    step = {
+        "M": lambda x, y: helper.make_node("MatMul", [x, "w"], [y]),
+        "B": lambda x, y: helper.make_node("BatchNormalization", [x, "scale", "bias", "mean", "variance"], [y]),
+    }
+    nodes = [step[steps[0]]("x", "a"), step[steps[1]]("a", "b"), helper.make_node("Reshape", ["b", "shape"], ["y"])]
+    held = [numpy_helper.from_array(v, k) for k, v in weights.items()]
+    graph = helper.make_graph(nodes, "g", [x, *declared], [y], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), ("n", 4)])
+def test_weights_that_callers_may_override_are_those_of_the_file(shape: Sequence[int | str]) -> None:
+    """Variances drawn at random make nothing but NaN, and extents no shape."""
+    model = _with_weights_that_may_be_overridden(shape)
+    verification = eqsat.optimize(model).report.verification
+    assert (verification["verdict"] in ("equal", "within tolerance"), verification["runs"] >= 2) == (True, True)
+    assert not verification["notes"]
+    graph = load_onnx(model)
+    for seed in range(4):
+        own = random_feeds(graph, seed, {"n": 3})
+        assert all(np.array_equal(own[t.name], numpy_helper.to_array(t)) for t in model.graph.initializer)
+
+
+@pytest.mark.parametrize("steps", ["MB", "BM"])
+def test_the_second_run_overrides_weights_where_the_original_makes_something_of_others(steps: str) -> None:
+    """A product of a row of which one element is NaN is nothing but NaN."""
+    model = _with_weights_that_may_be_overridden((6, 4), steps)
+    given = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    trials = Trials(load_onnx(model), 2, 0).run(*[session_of(load_onnx(model)).run] * 2)
+    first, second = ({n for n in given if not np.array_equal(t.feeds[n], given[n])} for t in trials)
+    assert not first
+    assert second == (given.keys() - {"shape"} if steps == "MB" else set())
