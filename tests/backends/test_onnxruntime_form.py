@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
-from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_narrow
+from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, may_run, takes_narrow
 from eqsat.cli import app
 from eqsat.errors import ShapeError
 from eqsat.frontends.onnx.model import load_onnx
@@ -121,6 +121,13 @@ def test_kernels_are_asked_for_by_element_type() -> None:
     assert not has_kernel("NoSuchOperator", [f32])
 
 
+def test_kernels_of_a_version_are_asked_by_the_parameters_of_that_version() -> None:
+    u8, u16, f32 = (tensor_type(d, (1, 2, 2)) for d in ("uint8", "uint16", "float32"))
+    assert may_run("Resize", [u8, None, f32])
+    assert not may_run("Resize", [u16, None, f32]), "the type of its images was T before it was T1"
+    assert may_run("Resize", [u16, None, f32], computed_ahead=True)
+
+
 def test_only_numbers_of_8_bits_and_less_are_asked_for_in_the_standard() -> None:
     u8, s8, f32, i64, u4, f8 = (
         tensor_type(d, (2, 2)) for d in ("uint8", "int8", "float32", "int64", "uint4", "float8_e4m3fn")
@@ -133,6 +140,19 @@ def test_only_numbers_of_8_bits_and_less_are_asked_for_in_the_standard() -> None
     assert not takes_narrow("Split", [f8, i64])
     assert not takes_narrow("Split", [u4, i64])
     assert takes_narrow("NoSuchOperator", [f32])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int16"])
+def test_images_quantised_to_16_bits_are_not_resized_so(dtype: str) -> None:
+    b = GraphBuilder()
+    x, scale = b.input("x", dtype, (1, 3, 4, 4)), b.constant(np.float32(0.5))
+    twice = b.constant(np.array([1, 1, 2, 2], np.float32))
+    how = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    y = b.op("Relu", b.op("Resize", b.op("DequantizeLinear", x, scale), None, twice, **how))
+    feeds = {"x": np.arange(48).reshape(1, 3, 4, 4).astype(DType.of(dtype).numpy)}
+    graph = b.finish({"y": y})
+    for level in LEVELS:
+        np.testing.assert_array_equal(Session(to_model(graph), level).run(feeds)["y"], run(graph, feeds)["y"])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
