@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnxruntime_instances import INSTANCES
 from onnxruntime_programs import PROGRAMS, random_inputs
 from typer.testing import CliRunner
 
 import eqsat
+from eqsat.backends import custom_ops
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, may_run, takes_narrow
@@ -24,6 +28,8 @@ from eqsat.ir.interpret import run
 from eqsat.ir.operator import defined_operators
 from eqsat.ir.types import DType, tensor_type
 from eqsat.samples import Fixed, Sampler
+from eqsat.speed.contest import Contestant
+from eqsat.speed.worker import run_task
 from eqsat.verification.unsigned import in_unsigned
 
 DRAWS = 6
@@ -109,6 +115,41 @@ def test_a_sequence_without_keys_that_count_is_no_nan_in_halves(dtype: str, unid
     values = (feeds["x"].astype(np.float32) @ feeds["w"].astype(np.float32))[1, :, 16:]
     last = values.mean(axis=0)  # of the last row all keys are seen, and all weigh the same
     np.testing.assert_allclose(found[1, -1].astype(np.float32), last, atol=0.05)
+
+
+def test_libraries_of_operators_reach_every_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(onnxruntime.SessionOptions, "register_custom_ops_library", lambda _, path: taken.append(path))
+    monkeypatch.setattr(custom_ops, "_LIBRARIES", {})
+    eqsat.load_custom_ops(tmp_path / "mine.so")
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2,))
+    path, data = tmp_path / "relu.onnx", tmp_path / "data"
+    onnx.save(to_model(b.finish([b.op("Relu", x)])), path)
+    data.write_bytes(pickle.dumps(({x: np.zeros(2, np.float32)}, {})))
+    task = {
+        "contestants": [asdict(Contestant("model", str(path)))],
+        "data": str(data),
+        "process": 0,
+        "runs": 1,
+        "threads": 1,
+    }
+    for use in (
+        lambda: Session(path, "disable"),
+        lambda: Session(path, "all"),
+        lambda: run_task({**task, "custom_ops": custom_ops.custom_ops()}),
+    ):
+        taken.clear()
+        use()
+        assert set(taken) == {str(tmp_path / "mine.so")}
+
+
+def test_what_is_no_library_of_operators_is_told(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("no library")
+    result = CliRunner().invoke(app, ["verify", "a.onnx", "b.onnx", "--custom-ops", str(tmp_path / "text.so")])
+    assert result.exit_code == 2
+    assert "text.so: ONNX Runtime takes no operators from it" in result.output
+    assert custom_ops.custom_ops() == ()
 
 
 def test_kernels_are_asked_for_by_element_type() -> None:
