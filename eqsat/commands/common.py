@@ -223,10 +223,10 @@ def load_rule_files(paths: list[Path] | None) -> None:
 def load_libraries(paths: list[Path] | None) -> None:
     """Makes the operators of each library known."""
     if paths:
-        from eqsat import load_custom_ops
+        import eqsat
 
         for path in paths:
-            load_custom_ops(path)
+            eqsat.load_custom_ops(path)
 
 
 def check_writable(output: Path, model: Path | None = None, *, overwrite: bool = False, device: bool = False) -> None:
