@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -188,7 +189,7 @@ def test_images_quantised_to_16_bits_are_not_resized_so(dtype: str) -> None:
     b = GraphBuilder()
     x, scale = b.input("x", dtype, (1, 3, 4, 4)), b.constant(np.float32(0.5))
     twice = b.constant(np.array([1, 1, 2, 2], np.float32))
-    how = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    how: Any = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
     y = b.op("Relu", b.op("Resize", b.op("DequantizeLinear", x, scale), None, twice, **how))
     feeds = {"x": np.arange(48).reshape(1, 3, 4, 4).astype(DType.of(dtype).numpy)}
     graph = b.finish({"y": y})
