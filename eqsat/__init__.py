@@ -15,6 +15,7 @@ from eqsat._version import __version__
 
 if _TYPE_CHECKING:
     from eqsat.api import bench, fastest, inspect, verify
+    from eqsat.backends.custom_ops import load_custom_ops
     from eqsat.comparison import Comparison, ParetoFront, compare, pareto
     from eqsat.engines import run
     from eqsat.errors import (
@@ -44,6 +45,7 @@ if _TYPE_CHECKING:
 
 _HOMES = {
     "eqsat.api": "bench fastest inspect verify",
+    "eqsat.backends.custom_ops": "load_custom_ops",
     "eqsat.comparison": "Comparison ParetoFront compare pareto",
     "eqsat.engines": "run",
     "eqsat.errors": "EqsatError FeedError LeftOutWarning MemoryBudgetError ModelError OptionError OutputError RuleError "
@@ -102,6 +104,7 @@ __all__ = [
     "inspect",
     "literal",
     "load",
+    "load_custom_ops",
     "load_rules",
     "optimize",
     "pareto",

@@ -9,6 +9,7 @@ from eqsat._version import __version__
 from eqsat.commands.bench import bench
 from eqsat.commands.calibrate import calibrate
 from eqsat.commands.common import (
+    CustomOps,
     DeviceFile,
     Devices,
     Json,
@@ -20,6 +21,7 @@ from eqsat.commands.common import (
     check_writable,
     errors,
     fail_unless_run,
+    load_libraries,
     load_rule_files,
     progress,
     show,
@@ -94,6 +96,7 @@ def optimize(
         ),
     ] = False,
     rules: RuleFiles = None,
+    custom_ops: CustomOps = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
     device: Devices = None,
     devices: DeviceFile = None,
@@ -126,6 +129,7 @@ def optimize(
     if output is not None:
         check_writable(output, model, overwrite=overwrite)
     load_rule_files(rules)
+    load_libraries(custom_ops)
     only = None if only_rules is None else [n for n in only_rules.split(",") if n]
     with progress(quiet, verbose, stages=True) as notify:
         result = optimize_for(
@@ -160,6 +164,7 @@ def verify(
     original: Annotated[Path, typer.Argument(help="The model to trust.", show_default=False)],
     candidate: Annotated[Path, typer.Argument(help="The model to check.", show_default=False)],
     runs: Annotated[int, typer.Option(min=1, help="Random inputs to try.")] = 3,
+    custom_ops: CustomOps = None,
     json_path: Json = None,
     quiet: Quiet = False,
     **options: Any,
@@ -170,6 +175,7 @@ def verify(
     """
     from eqsat.api import verify as run
 
+    load_libraries(custom_ops)
     verification = run(original, candidate, runs=runs, **options)
     show(verification.to_dict(), verification, json_path, quiet)
     if verification.verdict == "failed":

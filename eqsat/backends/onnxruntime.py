@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from eqsat.backends.custom_ops import custom_ops
 from eqsat.errors import FeedError, ModelError, OptionError, ResourceError
 from eqsat.ir.constants import decode, pack
 from eqsat.ir.types import DType, TensorType
@@ -297,6 +298,8 @@ def _options(level: str, threads: int | None, precision: str) -> onnxruntime.Ses
     options.intra_op_num_threads = threads or 0  # as many as there are cores
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    for library in custom_ops():
+        options.register_custom_ops_library(library)
     if precision == "bf16":
         _check_bfloat16()
         options.add_session_config_entry(_BFLOAT16_OPTION, "1")

@@ -49,7 +49,7 @@ def has_kernel(op: str, types: Sequence[Type | None]) -> bool:
 
     ``False`` where ONNX Runtime cannot say, and for inputs of unknown element types.
     """
-    return _has_kernel(domain_in_files(op, DOMAIN), op, _type_strings(types))
+    return _runs_on(CPU, (domain_in_files(op, DOMAIN), op), _type_strings(types), 0)
 
 
 def takes_narrow(op: str, types: Sequence[Type | None]) -> bool:
@@ -58,7 +58,7 @@ def takes_narrow(op: str, types: Sequence[Type | None]) -> bool:
     ``True`` where there are none among them, and where ONNX Runtime cannot say.
     """
     dtypes = _type_strings(types)
-    return _NARROW.isdisjoint(dtypes) or not _kernels() or _has_kernel("", op, dtypes)
+    return _NARROW.isdisjoint(dtypes) or not _kernels() or _runs_on(CPU, ("", op), dtypes, 0)
 
 
 def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = False) -> bool:
@@ -72,8 +72,9 @@ def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = Fa
     signature = _signatures().get(operator)
     if signature is None:
         return True
-    kernels = [] if computed_ahead else [k.constraints for k in _kernels().get(operator, ())]
-    return _fits(signature, kernels or [{}], _type_strings(types))
+    if computed_ahead or operator not in _kernels():
+        return _fits(signature, [{}], _type_strings(types))
+    return _runs_on(CPU, operator, _type_strings(types), 0)
 
 
 def without_kernels(graph: Graph) -> list[str]:
@@ -145,13 +146,6 @@ def left_to_cpu(provider: str) -> frozenset[str]:
 def provider_names() -> tuple[str, ...]:
     """Names of the execution providers, beside the CPU's, whose kernels are known."""
     return tuple(sorted(path.stem for path in TABLES.glob("*.json")))
-
-
-@cache
-def _has_kernel(domain: str, op: str, dtypes: tuple[str | None, ...]) -> bool:
-    signature = _signatures().get((domain, op))
-    kernels = _kernels().get((domain, op), ())
-    return signature is not None and _fits(signature, [k.constraints for k in kernels], dtypes)
 
 
 def _fits(

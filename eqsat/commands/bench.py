@@ -5,7 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.commands.common import Engines, Json, Model, Precision, Quiet, Verbose, progress, show
+from eqsat.commands.common import (
+    CustomOps,
+    Engines,
+    Json,
+    Model,
+    Precision,
+    Quiet,
+    Verbose,
+    load_libraries,
+    progress,
+    show,
+)
 from eqsat.commands.named_values import parse_names
 from eqsat.commands.shared import taking
 
@@ -27,6 +38,7 @@ def bench(
     profile: Annotated[
         bool, typer.Option("--profile", help="Show what each kernel took beside what the cost model predicted.")
     ] = False,
+    custom_ops: CustomOps = None,
     json_path: Json = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -39,6 +51,7 @@ def bench(
     """
     from eqsat.api import bench as run
 
+    load_libraries(custom_ops)
     with progress(quiet, verbose) as notify:
         found = run(
             model, *(others or ()), engines=engines, precision=precision, levels=parse_names("--levels", levels), runs=runs,

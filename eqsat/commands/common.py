@@ -39,6 +39,14 @@ RuleFiles = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file, too, once checked; may be repeated."),
 ]
+CustomOps = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--custom-ops",
+        metavar="LIBRARY",
+        help="A shared library with operators of the models, for ONNX Runtime; may be repeated.",
+    ),
+]
 Verify = Annotated[
     str,
     typer.Option(
@@ -210,6 +218,15 @@ def load_rule_files(paths: list[Path] | None) -> None:
 
         for path in paths:
             load_rules(path)
+
+
+def load_libraries(paths: list[Path] | None) -> None:
+    """Makes the operators of each library known."""
+    if paths:
+        import eqsat
+
+        for path in paths:
+            eqsat.load_custom_ops(path)
 
 
 def check_writable(output: Path, model: Path | None = None, *, overwrite: bool = False, device: bool = False) -> None:

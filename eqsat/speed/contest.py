@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from eqsat.backends.custom_ops import custom_ops
 from eqsat.backends.onnxruntime import LEVELS
 from eqsat.errors import ModelError, OptionError, choices
 
@@ -121,7 +122,7 @@ def contest(
         data.write_bytes(pickle.dumps((dict(feeds), dict(reference))))
         for process in range(protocol.processes):
             for team in _able(teams, found):
-                task = {**asdict(protocol), "data": str(data), "process": process}
+                task = {**asdict(protocol), "data": str(data), "process": process, "custom_ops": custom_ops()}
                 for k, answer in zip(team, _answers([contestants[k] for k in team], task), strict=True):
                     found[k].append(answer)
     measured = [_measured(c, answers) for c, answers in zip(contestants, found, strict=True)]

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from eqsat.backends.custom_ops import load_custom_ops
 from eqsat.backends.onnxruntime import Session
 from eqsat.backends.openvino import OpenVino
 from eqsat.speed.contest import Contestant
@@ -57,6 +58,8 @@ def run_task(task: Mapping[str, Any]) -> list[dict[str, Any]]:
     Where a contestant's memory lies, and which one runs before it, change its time by some percent. Both are drawn anew, the one
     for each process and the other for each turn.
     """
+    for library in task["custom_ops"]:
+        load_custom_ops(library)
     contestants = [Contestant(**c) for c in task["contestants"]]
     draw = np.random.default_rng(task["process"])
     feeds, reference = pickle.loads(Path(task["data"]).read_bytes())

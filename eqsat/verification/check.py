@@ -197,7 +197,7 @@ def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Veri
     """Why nothing was compared, and what to do."""
     if runner is not None and runner.notes:  # the runtime does not take the model, so other inputs would not help
         reason = f"{runner.notes[0]}; and with that: {error}"
-        advice = "compare the two where the operators of the model run, or do without (--verify none)"
+        advice = "give the library of its operators (--custom-ops), compare the two where they run, or do without (--verify none)"
     else:
         reason, advice = str(error), inputs.advice()
     return Verification(NOT_RUN, notes=[f"{reason}; {advice}"])

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import leading_symbols
+from eqsat.ir.order import reached
+from eqsat.ir.parts import part_at
 from eqsat.verification.extents import Sized, sized
 from eqsat.verification.relations import input_shapes, relations_of, symbols_of
 
@@ -91,17 +93,32 @@ class Sizes:
             yield complete(dict.fromkeys(free, extent))
 
     def _traced(self, seen: Sequence[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Sized]]:
-        """The least extent that fits where nothing was ``seen`` to fit, of all symbols but those of batches."""
-        nodes = 0
-        for extent in range(1, 0 if seen else _TRACED + 1):
-            found = self._sized(sizes := self._alike(2, extent))
-            if found.misfit is None:
-                yield sizes, found
-                yield (single := self._alike(1, extent)), self._sized(single)
-                return
-            nodes += found.misfit + 1
-            if nodes > _TRACED_NODES:
-                return
+        """Extents that fit where nothing was ``seen`` to: where a node refuses its operands the least one at which it takes them,
+        of all inputs that it is computed from, batches aside; so from node to node. A text is as long as before where an image
+        has to have one size."""
+        complete = self.relations.complete
+        sizes = complete(_distinct(self.relations.free, self._leading, 0))
+        found, left, place = self._sized(sizes), _TRACED_NODES, -1
+        while not seen and found.misfit is not None and found.misfit > place:
+            place = found.misfit
+            part = self._computing(place)
+            lengths = [s for s in symbols_of(part) if s in self.relations.free and s not in self._batches]
+            most = min(_TRACED, left // len(part.nodes)) if lengths else 0
+            tried = (complete({**sizes, **dict.fromkeys(lengths, extent)}) for extent in range(1, most + 1))
+            sizes = next((s for s in tried if sized(part, input_shapes(part, s)).misfit is None), sizes)
+            left -= max((sizes[s] for s in lengths), default=0) * len(part.nodes)
+            found = self._sized(sizes)
+        if not seen and found.misfit is None:
+            yield sizes, found
+            yield (single := complete({**sizes, **dict.fromkeys(self._batches, 1)})), self._sized(single)
+
+    def _computing(self, place: int) -> Graph:
+        """The node at ``place``, with all that it is computed from."""
+        producers = self.graph.producers()
+        read = reached(self.graph.nodes[place].inputs, lambda v: producers[v].inputs if v in producers else ())
+        made = {v for v in read if v in producers}
+        places = [i for i, node in enumerate(self.graph.nodes[:place]) if not made.isdisjoint(node.outputs)]
+        return part_at(self.graph, {*places, place})
 
     def _alike(self, rows: int, extent: int) -> dict[str, int]:
         """``rows`` in batches, and all else ``extent``."""

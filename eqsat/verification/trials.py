@@ -12,6 +12,7 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ModelError, UndefinedError
 from eqsat.frontends.onnx.envelope import envelope_of
+from eqsat.ir.extents import symbols
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
@@ -45,7 +46,7 @@ _USED, _BLOCKS = 0x5A, 4
 class Trial:
     """``reference``: the outputs of the original on ``feeds``; ``values``: these and intermediate values, if they came along.
     ``sizes``: of the symbols, if the feeds were drawn at random. ``varying``: outputs that the original does not compute alike
-    twice, which are not in ``reference``."""
+    twice, but in the same shape, which are not in ``reference``."""
 
     feeds: Feeds
     reference: Mapping[str, Any]
@@ -175,20 +176,36 @@ def reproduced(original: Graph, run: Run, trials: Sequence[Trial]) -> tuple[list
     if not random_nodes(original) and not any(node.opaque for node in original.nodes):
         return list(trials), []
     again = [_run_in_used_memory(run, trial) for trial in trials]
-    unlike = {
-        n for t, found in zip(trials, again, strict=True) for n, v in t.reference.items() if distance(v, found[n]).moved
-    }
+    pairs = [(n, distance(v, found[n])) for t, found in zip(trials, again, strict=True) for n, v in t.reference.items()]
+    unlike = {n for n, apart in pairs if apart.moved or apart.misfit}
+    drawn = {n for n, apart in pairs if apart.misfit}
+    if random_nodes(original):  # two draws may come to the same shape by chance
+        drawn |= {n for n in unlike if not _follows(original, n)}
+    shaped = unlike - drawn
     kept = [
         replace(
             t,
             reference={n: v for n, v in t.reference.items() if n not in unlike},
-            varying={n: v for n, v in t.reference.items() if n in unlike},
+            varying={n: v for n, v in t.reference.items() if n in shaped},
         )
         for t in trials
     ]
-    named = ", ".join(name for name in original.outputs if name in unlike)
-    note = f"the original does not compute the same twice, so only shapes and dtypes were compared: {named}"
-    return kept, [note] if unlike else []
+    notes = [
+        f"the original does not compute the same twice, so {compared}: {named}"
+        for names, compared in (
+            (shaped, "only shapes and dtypes were compared"),
+            (drawn, "nothing was compared of outputs that may have another shape each time"),
+        )
+        if (named := ", ".join(name for name in original.outputs if name in names))
+    ]
+    return kept, notes
+
+
+def _follows(original: Graph, output: str) -> bool:
+    """Whether the shape of an output is known from those of the inputs, so that no random number is in it."""
+    shape = original.type_of(output).shape
+    given = frozenset(symbols_of(original))
+    return shape is not None and all(symbols(d) <= given for d in shape)
 
 
 def _run_in_used_memory(run: Run, trial: Trial) -> dict[str, Any]:

@@ -22,6 +22,7 @@
     Conv(x, w, group=2n) == Conv(x, w beside zeros, group=n)      blocks of channels           `blocks`
     d[i] @ gate(u[i] @ x) == MoE(x, eye[i], u, d)                 mixtures of experts          `experts`
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`
+    Conv(x, D(w)) == Conv(x, (Cast(w) - z) * s)                   weights dequantised at load  `weights`
     D(MatMulInteger(a, b)) == MatMulIntegerToFloat(a, b)          products of integers         `integer`, `heads`, `depthwise`
     Q(D(a) + D(b)) == QLinearAdd(a, b)                            and relatives                `quantised`
     table[q] == Gather(table, q)                                  functions of bytes           `lookup`, `columns`, `column_heads`

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnxruntime_instances import INSTANCES
 from onnxruntime_programs import PROGRAMS, random_inputs
 from typer.testing import CliRunner
 
 import eqsat
+from eqsat.backends import custom_ops
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
-from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_narrow
+from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, may_run, takes_narrow
 from eqsat.cli import app
 from eqsat.errors import ShapeError
 from eqsat.frontends.onnx.model import load_onnx
@@ -24,6 +29,8 @@ from eqsat.ir.interpret import run
 from eqsat.ir.operator import defined_operators
 from eqsat.ir.types import DType, tensor_type
 from eqsat.samples import Fixed, Sampler
+from eqsat.speed.contest import Contestant
+from eqsat.speed.worker import run_task
 from eqsat.verification.unsigned import in_unsigned
 
 DRAWS = 6
@@ -111,6 +118,41 @@ def test_a_sequence_without_keys_that_count_is_no_nan_in_halves(dtype: str, unid
     np.testing.assert_allclose(found[1, -1].astype(np.float32), last, atol=0.05)
 
 
+def test_libraries_of_operators_reach_every_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(onnxruntime.SessionOptions, "register_custom_ops_library", lambda _, path: taken.append(path))
+    monkeypatch.setattr(custom_ops, "_LIBRARIES", {})
+    eqsat.load_custom_ops(tmp_path / "mine.so")
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2,))
+    path, data = tmp_path / "relu.onnx", tmp_path / "data"
+    onnx.save(to_model(b.finish([b.op("Relu", x)])), path)
+    data.write_bytes(pickle.dumps(({x: np.zeros(2, np.float32)}, {})))
+    task = {
+        "contestants": [asdict(Contestant("model", str(path)))],
+        "data": str(data),
+        "process": 0,
+        "runs": 1,
+        "threads": 1,
+    }
+    for use in (
+        lambda: Session(path, "disable"),
+        lambda: Session(path, "all"),
+        lambda: run_task({**task, "custom_ops": custom_ops.custom_ops()}),
+    ):
+        taken.clear()
+        use()
+        assert set(taken) == {str(tmp_path / "mine.so")}
+
+
+def test_what_is_no_library_of_operators_is_told(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("no library")
+    result = CliRunner().invoke(app, ["verify", "a.onnx", "b.onnx", "--custom-ops", str(tmp_path / "text.so")])
+    assert result.exit_code == 2
+    assert "text.so: ONNX Runtime takes no operators from it" in result.output
+    assert custom_ops.custom_ops() == ()
+
+
 def test_kernels_are_asked_for_by_element_type() -> None:
     u8, s8, f32, f16 = (tensor_type(d, (2, 2)) for d in ("uint8", "int8", "float32", "float16"))
     assert has_kernel("MatMulIntegerToFloat", [u8, s8, f32, f32])
@@ -119,6 +161,13 @@ def test_kernels_are_asked_for_by_element_type() -> None:
     assert not has_kernel("QLinearAdd", [u8, f32, None, s8, f32, None, f32])
     assert not has_kernel("GroupNorm", [f32])
     assert not has_kernel("NoSuchOperator", [f32])
+
+
+def test_kernels_of_a_version_are_asked_by_the_parameters_of_that_version() -> None:
+    u8, u16, f32 = (tensor_type(d, (1, 2, 2)) for d in ("uint8", "uint16", "float32"))
+    assert may_run("Resize", [u8, None, f32])
+    assert not may_run("Resize", [u16, None, f32]), "the type of its images was T before it was T1"
+    assert may_run("Resize", [u16, None, f32], computed_ahead=True)
 
 
 def test_only_numbers_of_8_bits_and_less_are_asked_for_in_the_standard() -> None:
@@ -133,6 +182,19 @@ def test_only_numbers_of_8_bits_and_less_are_asked_for_in_the_standard() -> None
     assert not takes_narrow("Split", [f8, i64])
     assert not takes_narrow("Split", [u4, i64])
     assert takes_narrow("NoSuchOperator", [f32])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int16"])
+def test_images_quantised_to_16_bits_are_not_resized_so(dtype: str) -> None:
+    b = GraphBuilder()
+    x, scale = b.input("x", dtype, (1, 3, 4, 4)), b.constant(np.float32(0.5))
+    twice = b.constant(np.array([1, 1, 2, 2], np.float32))
+    how: Any = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    y = b.op("Relu", b.op("Resize", b.op("DequantizeLinear", x, scale), None, twice, **how))
+    feeds = {"x": np.arange(48).reshape(1, 3, 4, 4).astype(DType.of(dtype).numpy)}
+    graph = b.finish({"y": y})
+    for level in LEVELS:
+        np.testing.assert_array_equal(Session(to_model(graph), level).run(feeds)["y"], run(graph, feeds)["y"])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -278,6 +278,29 @@ def test_softmax_of_bytes_of_a_file_is_taken_apart_where_that_gives_what_the_ker
     assert ("take_quantised_operator_apart" in result.report.rules) == (step == 1 / 256)
 
 
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("quantised", [False, True])
+def test_weights_of_convolutions_on_floats_are_dequantised_when_the_program_is_loaded(
+    op: str, *, quantised: bool
+) -> None:
+    """As NNCF leaves them, whose results are activated in floats: on every call, and in no blocks of channels, otherwise."""
+    b = GraphBuilder()
+    rng, out = np.random.default_rng(0), int(op == "ConvTranspose")
+    weights = b.constant(rng.integers(-127, 128, (64, 64, 3, 3)).astype(np.int8))
+    scales = b.constant(rng.uniform(0.001, 0.002, 64).astype(np.float32))
+    x = b.input("x", "float32", (1, 64, 16, 16))
+    if quantised:
+        step, zero = b.constant(np.float32(0.02)), b.constant(np.uint8(128))
+        x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, step, zero), step, zero)
+    y = b.op(op, x, b.op("DequantizeLinear", weights, scales, axis=out), pads=(1, 1, 1, 1))
+    result = eqsat.optimize(b.finish([b.op("Mul", y, b.op("Sigmoid", y))]))
+    _assert_verified(result)
+    graph = result.program.graph
+    dequantised = [n.inputs[0] for n in graph.nodes if n.op == "DequantizeLinear"]
+    assert graph.constants.keys().isdisjoint(dequantised)
+    assert result.report.constant_bytes_after < 1.1 * result.report.constant_bytes_before
+
+
 @pytest.mark.parametrize(
     ("scale", "image", "fused"),
     [(0.02, 7, True), (0.02, "h", True), (1e32, 7, False), (0.002, 1, False), (0.002, "h", False)],

@@ -213,6 +213,28 @@ def test_a_model_that_runs_at_one_size_of_images_only_is_run_at_that() -> None:
     assert [t.sizes for t in trials_of(graph)] == [{"batch": n, **sides} for n in (2, 1, 0)]
 
 
+def test_an_image_of_one_size_leaves_the_length_of_a_text_and_the_batches_alone() -> None:
+    """As of CLIP: 25 patches with positions, 8 positions for tokens, and every image beside every text."""
+    b = GraphBuilder()
+    image = b.input("image", "float32", ("batch", "channels", "height", "width"))
+    text = b.input("text", "float32", ("texts", "length", 32))
+    patches = b.op("Conv", image, b.constant(np.ones((32, 3, 14, 14)), "float32"), strides=(14, 14), pads=(14,) * 4)
+    shape = b.op("Concat", b.op("Shape", patches, end=2), b.constant([-1], "int64"), axis=0)
+    rows = b.op("Transpose", b.op("Reshape", patches, shape), perm=(0, 2, 1))
+    seen = b.op("Add", rows, b.constant(np.ones((1, 25, 32)), "float32"))
+    length = b.op("Shape", text, start=1, end=2)
+    positions = b.op(
+        "Slice", b.constant(np.ones((1, 8, 32)), "float32"), b.constant([0], "int64"), length, b.constant([1], "int64")
+    )
+    read = b.op("Add", text, positions)
+    axes = b.constant([1], "int64")
+    ends = [b.op("ReduceMean", value, axes, keepdims=0) for value in (seen, read)]
+    graph = b.finish({"y": b.op("MatMul", ends[0], b.op("Transpose", ends[1], perm=(1, 0)))})
+    first, second = (t.sizes for t in trials_of(graph)[:2])
+    assert first == {"batch": 2, "channels": 3, "height": 42, "width": 42, "texts": 3, "length": 7}
+    assert second == {**first, "batch": 1, "texts": 1}
+
+
 @pytest.mark.parametrize("rank", [1, 5])
 def test_memory_bounds_the_extents(rank: int) -> None:
     """Whatever grows, the values alive at once stay below the bound."""

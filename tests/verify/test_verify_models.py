@@ -218,6 +218,19 @@ def test_outputs_beside_random_ones_are_compared() -> None:
     assert "output 'y'" in other.failures[0]
 
 
+def test_outputs_whose_length_is_drawn_are_not_compared() -> None:
+    """As of models that speak, which draw how long each sound is."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 64))
+    drawn = b.op("NonZero", b.op("Relu", b.op("RandomNormalLike", x)))
+    graph = b.finish({"drawn": drawn, "y": b.op("Relu", b.op("Relu", x))})
+    found = eqsat.optimize(graph).report
+    assert found.verification["verdict"] == "equal"
+    assert not found.left_out
+    assert list(found.verification["outputs"]) == ["y"]
+    assert any(note.endswith("another shape each time: drawn") for note in found.verification["notes"])
+
+
 def test_kernels_that_draw_random_numbers_are_not_compared_where_the_outputs_are_the_same() -> None:
     """As in models that look up something at random places where all is the same."""
     b = GraphBuilder()
