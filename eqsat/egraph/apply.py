@@ -19,13 +19,16 @@ from eqsat.errors import FailedRuleError, RuleError
 from eqsat.exactness import Exactness
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.types import DType, TensorType, may_differ
-from eqsat.rewrite import NOT_ESTABLISHED, PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
+from eqsat.rewrite import NOT_ESTABLISHED, PROJECTION, AnyRule, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
 
 TYPE_NOT_KNOWN = "an element type is not known"
 """Why a right side is not merged of which nothing says that it is of the left side's type."""
 
 EXTENT_MAY_DIFFER = "an extent may differ: a symbol may be 1"
 """Why a right side is not merged whose type is that of the left side for some values of the symbols at most."""
+
+CONSTANTS_OVERFLOW = "constants overflow on the way to the value"
+"""Why a right side is not merged that rounds in another way, and may overflow elsewhere."""
 
 ONLY_CONSTANTS_DIFFER = "but for its constants the value is spelled like that already"
 """Why a right side is not merged that differs from a spelling of the left side by rounding at most."""
@@ -148,6 +151,8 @@ class RuleApplier:
         if term is None:
             return False
         self.work["built"] += 1
+        if self._overflows(rule, match.root.handle):
+            return False
         rounds = rule.exactness is Exactness.ROUNDING
         if rounds and Respelling(egraph, rule.name).says_nothing_new(match.root.handle, term):
             _count(self.reasons, rule.name, Unmet(ONLY_CONSTANTS_DIFFER))
@@ -159,6 +164,13 @@ class RuleApplier:
             return False
         left, premises = self._matched(query, row, match.root.handle)
         return egraph.union(left, handle, rule.name, premises) or len(egraph.nodes) > before
+
+    def _overflows(self, rule: AnyRule, root: int) -> bool:
+        """Whether constants overflow on the way to a value: what rounds in another way does so elsewhere, or not at all."""
+        found = rule.exactness is not Exactness.EXACT and self._egraph.find(root) in self._egraph.known.overflown
+        if found:
+            _count(self.reasons, rule.name, Unmet(CONSTANTS_OVERFLOW))
+        return found
 
     def _may_be_told(self, handle: int) -> bool:
         """Whether a value is no constant, but has few elements, of which rules ask once it turns out to be one."""
@@ -252,7 +264,7 @@ class RuleApplier:
         handle = whole.handle if of is term else egraph.add_term(whole.output(term), rule.name)
         if egraph.find(handle) == egraph.find(ref.handle):
             return False
-        if not self._may_merge(rule.name, ref.handle, handle, raises=rule.raises):
+        if self._overflows(rule, ref.handle) or not self._may_merge(rule.name, ref.handle, handle, raises=rule.raises):
             return False
         left = ref.handle if ref.enode < 0 else ref.enode
         return egraph.union(left, handle, rule.name, premises_of(egraph, look, left, whole.leaves))

@@ -63,6 +63,8 @@ class KnownValues:
         self.converted: set[int] = set()
         """E-classes of small constants that are computed from constants of another element type."""
         self._partly: dict[int, _Partly] = {}
+        self.overflown: set[int] = set()
+        """E-classes that constants would make, but for an overflow on the way, of which runtimes make what they like."""
         self._bounds = ElementBounds(self._egraph)
         self._queue: list[int] = []
 
@@ -118,6 +120,8 @@ class KnownValues:
             self.converted.add(keep)
         if lose in self._partly:
             self._partly.setdefault(keep, self._partly.pop(lose))
+        if lose in self.overflown:
+            self._left_out(keep)
         self._bounds.merged(keep, lose, gained)
         kept, lost = self.constants.get(keep), self.constants.pop(lose, None)
         if kept is not None and lost is not None:
@@ -162,7 +166,10 @@ class KnownValues:
         types = (egraph.type_of(c) if c else None for c in children)
         exact = static is not None or definition.folds_exactly(node.attributes, types)
         if static is None:
-            if not all(c == 0 or c in self.constants or c in self._partly for c in children):
+            if not all(c == 0 or c in self.constants or c in self._partly or c in self.overflown for c in children):
+                return False
+            if not self.overflown.isdisjoint(children):
+                self._left_out(cls)
                 return False
             if (not exact and not self.fold_inexact) or self._is_disputed(definition, node, children):
                 return False
@@ -178,6 +185,7 @@ class KnownValues:
             except FAILURES:
                 return False  # for the runtime to compute, or to refuse
             if array is not None and not is_finite(array) and self._overflows(definition, node, children, array):
+                self._left_out(cls)
                 return False
             if array is not None and left_open is not None:
                 self._leave_open(cls, handle, array, left_open)
@@ -190,6 +198,11 @@ class KnownValues:
             return not already
         self._replace(handle, array, type, exact, () if static is not None else self._read(node.children))
         return True
+
+    def _left_out(self, cls: int) -> None:
+        if cls not in self.overflown and cls not in self.constants:
+            self.overflown.add(cls)
+            self._queue.extend(self._egraph.uses(cls))
 
     def _spelled_by(self, cls: int, handle: int) -> None:
         """Takes in that elements that were known are computed, too: by a rule that says what they were converted from."""

@@ -91,3 +91,13 @@ def test_a_pole_in_half_precision_is_no_overflow() -> None:
     bias = b.op("Where", b.constant(np.arange(4) < 2), distances, b.op("Log", distances))
     result = eqsat.optimize(b.finish({"y": b.op("Add", b.input("x", "float16", (4,)), bias)}))
     assert result.report.operators_after == {"Add": 1}
+
+
+def test_a_norm_of_constants_that_overflow_on_the_way_stays_in_steps() -> None:
+    b = GraphBuilder()
+    c = b.constant(np.full((2, 4), 1000, np.float16))
+    mean = b.op("ReduceMean", b.op("Mul", c, c), b.constant([-1], "int64"), keepdims=1)
+    y = b.op("Div", c, b.op("Sqrt", b.op("Add", mean, b.constant(1e-5, "float16"))))
+    result = eqsat.optimize(b.finish({"y": y, "z": b.op("Relu", b.input("x", "float32", (2,)))}))
+    assert result.report.verification["verdict"] == "equal"
+    assert result.report.operators_after["Div"] == 1
