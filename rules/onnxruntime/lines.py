@@ -85,7 +85,7 @@ equation(
     "QuantizeLinear(x, s, *z, axis=i, **q) == divided(q, x, s, z)",
     constant("s"),
     kernels("s", DType.FLOAT),
-    "a scale for each element of a row: s.rank == 1 and i % x.rank == x.rank - 1 > 0",
+    "a scale for each element of a row: x.rank > 1 and s.rank == 1 and i % x.rank == x.rank - 1",
     "one zero point: z is None or z.low == z.high",
     worthwhile("several scales: s.type.size > 1"),
     exactness=Exactness.EXACT,
@@ -94,5 +94,6 @@ equation(
         "z: int8[K]",
         "x: float32[K, A]; i = 0",
         "x: float32[K]; i = 0",
+        "x: float32[]; s = d.positive([1]); z: int8[1]",
     ),
 )
