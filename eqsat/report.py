@@ -44,12 +44,13 @@ def constant_bytes(graph: Graph, captured: Collection[str] = ()) -> int:
 def subnormal_part(graph: Graph) -> float:
     """The part of the float32 elements of the constants that are subnormal, by a sample of each constant."""
     random = np.random.default_rng(0)
-    constants = {id(c): c for c in graph.constants.values() if c.dtype is DType.FLOAT and not c.is_deferred}
+    constants = dict.fromkeys(c for c in graph.constants.values() if c.dtype is DType.FLOAT and not c.is_deferred)
     total, found = 0, 0.0
-    for constant in constants.values():
-        flat = constant.numpy().reshape(-1)
-        starts = random.integers(0, max(flat.size - _RUN, 1), _SAMPLED // _RUN)
-        sample = flat if flat.size <= _SAMPLED else flat[np.add.outer(starts, np.arange(_RUN))]
+    for constant in constants:
+        sample = flat = constant.numpy().reshape(-1)
+        if flat.size > _SAMPLED:
+            starts = random.integers(0, flat.size - _RUN, _SAMPLED // _RUN)
+            sample = flat[np.add.outer(starts, np.arange(_RUN))]
         count = np.count_nonzero((sample != 0) & (abs(sample) < np.finfo(np.float32).tiny))
         total += flat.size
         found += count * flat.size / max(sample.size, 1)

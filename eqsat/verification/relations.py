@@ -121,11 +121,11 @@ class _Search:
         proposals = list(self._proposals())
         if any(self._accept(self.found.binding(*proposal), misfit + 1) for proposal in proposals):
             return True
-        wrong = len(_aligned(self.graph, self.state))
+        wrong = len(_differing(self.graph, self.state)[0])
         for proposal in proposals if kind_of(self.graph.nodes[misfit]) is Kind.ELEMENTWISE else ():
             bound = self.found.binding(*proposal)
             state = self._shapes(bound)
-            if state.misfit == misfit and len(_aligned(self.graph, state)) < wrong:
+            if state.misfit == misfit and len(_differing(self.graph, state)[0]) < wrong:
                 self.found, self.state = bound, state
                 return True
         return False
@@ -234,15 +234,12 @@ def _pairs(graph: Graph, state: Sized) -> list[tuple[int, int]]:
     """Extents of the operands of the node that refused them, in pairs: what its definition says, then those of one axis, counted
     from the last, then others."""
     said = () if state.wanted is None else (state.wanted,)
-    return [*said, *dict.fromkeys((*_aligned(graph, state), *_differing(graph, state)))]
+    aligned, others = _differing(graph, state)
+    return [*said, *aligned, *(pair for pair in others if pair not in aligned)]
 
 
-def _aligned(graph: Graph, state: Sized) -> list[tuple[int, int]]:
-    """Those of one axis."""
-    return list(_differing(graph, state, same_axis=True))
-
-
-def _differing(graph: Graph, state: Sized, same_axis: bool = False) -> dict[tuple[int, int], None]:
+def _differing(graph: Graph, state: Sized) -> tuple[dict[tuple[int, int], None], dict[tuple[int, int], None]]:
+    """Those of one axis, and others."""
     assert state.misfit is not None
     node = graph.nodes[state.misfit]
     lists: list[Sequence[int | str]] = []
@@ -253,13 +250,14 @@ def _differing(graph: Graph, state: Sized, same_axis: bool = False) -> dict[tupl
         numbers = state.numbers.get(value)
         if numbers is not None and numbers.dtype == np.int64 and numbers.ndim == 1:
             lists.append(numbers.tolist())
-    found: dict[tuple[int, int], None] = {}
+    aligned: dict[tuple[int, int], None] = {}
+    others: dict[tuple[int, int], None] = {}
     for one, two in itertools.combinations(lists, 2):
         for i, j in itertools.product(range(len(one)), range(len(two))):
             a, b = one[len(one) - 1 - i], two[len(two) - 1 - j]
-            if isinstance(a, int) and isinstance(b, int) and a != b and min(a, b) > 1 and (i == j or not same_axis):
-                found[a, b] = None
-    return found
+            if isinstance(a, int) and isinstance(b, int) and a != b and min(a, b) > 1:
+                (aligned if i == j else others)[a, b] = None
+    return aligned, others
 
 
 def _solutions(difference: Dim, order: Sequence[str]) -> Iterator[tuple[str, Dim]]:

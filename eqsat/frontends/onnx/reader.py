@@ -101,7 +101,8 @@ class Reader:
         """Adds a node of the file, in the form of the program."""
         if not raw.domain:
             check_node(raw, self.opset, self.type_of)
-        check_bodies(raw, self.constants, self._files)
+        if raw.captures:
+            check_bodies(raw, self.constants, self._files)
         if (instead := self._instead_of_choice(raw)) is not None:
             for node in instead:
                 self.read(node)

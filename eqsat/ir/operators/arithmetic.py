@@ -53,7 +53,8 @@ def _pow(attributes: Attributes, base: Any, exponent: Any) -> Any:
             return narrow(np.power(base, exponent.astype(base.dtype)), base)
         return narrow(np.power(base.astype(np.float64), exponent.astype(np.float64)), base)
     # Each base with an exponent of its own: for a single one of 0.5 NumPy takes Sqrt, which differs at minus infinity.
-    bases, exponents = np.broadcast_arrays(double(base), exponent.astype(double(base).dtype))
+    widened = double(base)
+    bases, exponents = np.broadcast_arrays(widened, exponent.astype(widened.dtype))
     power = np.power(bases.ravel(), np.array(exponents, order="C").ravel()).reshape(bases.shape)
     return narrow(power, base)
 
