@@ -20,8 +20,10 @@ _OBJECTIVE_SIZE = 1e3
 _MOST_ITERATIONS = 2**31 - 1
 _FIRST_NODE = 30.0
 """How many times as long as loading the relaxation the first node of a MILP takes."""
-_NODE = 100.0
+_NODE = 200.0
 """How many iterations a further node takes."""
+_ITERATION = 2.0
+"""How many times as long as one of a relaxation an iteration takes there: with it go heuristics, cuts and presolving."""
 
 
 class Outcome(NamedTuple):
@@ -203,14 +205,14 @@ class Model:
     def solve(self) -> Outcome | None:
         """Solve the MILP; None if the effort does not suffice to begin. A limit that was hit leaves ``proved`` False.
 
-        The solver can only count the nodes it branches at, so what it does at the first one is reckoned from the size.
+        Only the nodes that the solver branches at can be limited, so what it takes is reckoned from the size, and counted after.
         """
         import numpy
         from highspy import HighsModelStatus, SolutionStatus
 
         loading, iteration = self._prices()
-        first, node = _FIRST_NODE * loading, _NODE * iteration
-        most_nodes = int((self.effort.left - first) / node)
+        first, each = _FIRST_NODE * loading, _ITERATION * iteration
+        most_nodes = int((self.effort.left - first) / (_NODE * each))
         if most_nodes < 0:
             return None
         solver = self._loaded()
@@ -221,9 +223,10 @@ class Model:
         solver.setOptionValue("mip_max_nodes", max(1, min(most_nodes, _MOST_ITERATIONS)))
         solver.run()
         information = solver.getInfo()
-        nodes = max(0, information.mip_node_count)
-        self.effort.work.milp_nodes += nodes
-        self.effort.spend(first + nodes * node)
+        iterations = max(0, information.simplex_iteration_count)
+        self.effort.work.milp_nodes += max(0, information.mip_node_count)
+        self.effort.work.lp_iterations += iterations
+        self.effort.spend(first + iterations * each)
         self.effort.over()
         proved = solver.getModelStatus() == HighsModelStatus.kOptimal
         found = information.primal_solution_status == SolutionStatus.kSolutionStatusFeasible

@@ -19,10 +19,6 @@ from eqsat.extract.required import has_large_requirements, required_classes, req
 
 _BRANCH_STEPS = 500
 _MAX_DEPTH = 6
-_GUESS_SHARE = 0.4
-"""Of the effort left, for one guess."""
-_LEAST_GUESS, _MOST_GUESS = 0.1, 0.95
-_LEAST_GAP = 1e-4
 _STAGES = ("reduce", "area", "landmarks", "greedy-dag", "branch", "milp")
 
 
@@ -42,11 +38,10 @@ def search_core(
     *,
     cutoff: float,
     slack: float,
-    trial: bool = False,
 ) -> Solution:
     """Solve ``core`` (consumed) as far as ``effort`` allows; choices that cost ``cutoff`` or more are of no interest.
 
-    ``slack``: how far the bound may stay below the cost. ``trial``: the cutoff is a guess (:func:`_guess_limits`)."""
+    ``slack``: how far the bound may stay below the cost."""
     core = reduce_core(core, effort)
     if not depth and eliminate_free_classes(core, effort):
         core = reduce_core(core.compacted(), effort)
@@ -64,7 +59,7 @@ def search_core(
         return cutoff - core.base - others
 
     def look(part: Core, key: object, order: list[int], share: Effort) -> None:
-        bracket = _search_part(part, share, depth, left(key), slack / len(parts), trial)
+        bracket = _search_part(part, share, depth, left(key), slack / len(parts))
         known = solved[key][0] if key in solved else bracket
         least[key] = bracket.bound = max(bracket.bound, known.bound)
         if bracket.cost <= known.cost:
@@ -89,7 +84,7 @@ def search_core(
     return solution
 
 
-def _search_part(part: Core, effort: Effort, depth: int, cutoff: float, slack: float, trial: bool) -> Bracket:
+def _search_part(part: Core, effort: Effort, depth: int, cutoff: float, slack: float) -> Bracket:
     """Bracket one connected component."""
     bracket = Bracket(*area_choice(part, effort), cutoff, slack)
     bracket.raise_bound(critical_value(part, part.cost, effort))
@@ -101,13 +96,13 @@ def _search_part(part: Core, effort: Effort, depth: int, cutoff: float, slack: f
     bracket.raise_bound(landmarks.bound)
     if cutoff < bracket.cost:
         useless = bracket.useless(landmarks.reduced, landmarks.bound)
-        if bracket.closed() or _search_pruned(part, bracket, useless, 0.3, effort, depth, trial):
+        if bracket.closed() or _search_pruned(part, bracket, useless, 0.3, effort, depth):
             return bracket
     if not bracket.closed():
         _offer_landmark_choice(part, landmarks, bracket, effort)
     if bracket.closed() or effort.over():
         return bracket
-    if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, effort, depth, trial):
+    if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, effort, depth):
         return bracket
     choice, cost, proved = branch_and_bound(part, required, bracket.choice, bracket.limit, _BRANCH_STEPS, effort)
     if cost < bracket.limit:
@@ -119,28 +114,10 @@ def _search_part(part: Core, effort: Effort, depth: int, cutoff: float, slack: f
     search.tighten()
     if not bracket.closed():
         _offer_greedy_choice(part, bracket, effort)
-    if bracket.closed() or _search_pruned(part, bracket, search.useless, 0.2, effort, depth, trial):
+    if bracket.closed() or _search_pruned(part, bracket, search.useless, 0.2, effort, depth):
         return bracket
-    if not trial:
-        _guess_limits(part, bracket, effort, depth)
     search.finish()
     return bracket
-
-
-def _guess_limits(part: Core, bracket: Bracket, effort: Effort, depth: int) -> None:
-    """Look for choices that cost less than a guess between bound and cost: many nodes are useless then.
-
-    If there is none, the guess is a bound; else the best one is the optimum.
-    """
-    share = 0.5
-    while _LEAST_GUESS < share < _MOST_GUESS and bracket.limit - bracket.bound > _LEAST_GAP * bracket.limit:
-        if effort.over():
-            return
-        guess = bracket.bound + share * (bracket.limit - bracket.bound)
-        found = _search_part(part, effort.part(_GUESS_SHARE), depth + 1, guess, bracket.slack, trial=True)
-        bracket.offer(part, found.choice, found.stage)
-        bracket.raise_bound(found.bound)
-        share = share * 1.4 if found.closed() else share / 2
 
 
 def _offer_landmark_choice(part: Core, landmarks: Landmarks, bracket: Bracket, effort: Effort) -> None:
@@ -163,7 +140,7 @@ def _offer_greedy_choice(part: Core, bracket: Bracket, effort: Effort) -> None:
 
 
 def _search_pruned(
-    part: Core, bracket: Bracket, useless: list[bool], least_share: float, effort: Effort, depth: int, trial: bool
+    part: Core, bracket: Bracket, useless: list[bool], least_share: float, effort: Effort, depth: int
 ) -> bool:
     """Search ``part`` without its useless nodes if they are at least ``least_share`` of it; tell whether it was done."""
     if sum(useless) < least_share * len(useless) or depth >= _MAX_DEPTH or effort.over():
@@ -177,7 +154,7 @@ def _search_pruned(
     except ExtractionError:  # no choice costs less than the limit
         bracket.bound = bracket.limit
         return True
-    solution = search_core(smaller, effort, depth + 1, cutoff=bracket.limit, slack=bracket.slack, trial=trial)
+    solution = search_core(smaller, effort, depth + 1, cutoff=bracket.limit, slack=bracket.slack)
     amount = [0.0] * len(part.owner)
     for node in flatten_parts(solution.chosen):
         amount[node] = 1.0

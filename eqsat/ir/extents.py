@@ -44,6 +44,8 @@ def quotient(a: Dim, b: Dim) -> Dim | None:
 
     Where ``b`` may be 0, the answer holds for all other values.
     """
+    if isinstance(a, int) and isinstance(b, int):
+        return None if b == 0 or a % b else a // b
     above, below = form_of(a), form_of(b)
     if not below:
         return None

@@ -7,6 +7,7 @@ what computed them from elsewhere is dead.
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from eqsat.conditions import worthwhile
 from eqsat.equations import group_rule
@@ -18,10 +19,11 @@ from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply
 from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-Block = tuple[list[int], list[int]]
+Block = tuple[Sequence[int], Sequence[int]]
 
 
-def blocks(source: Sequence[Dim], target: Sequence[Dim]) -> list[Block] | None:
+@lru_cache(maxsize=10_000)
+def blocks(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> tuple[Block, ...] | None:
     """Axes of a value and of a view of it, in the smallest blocks that hold the same elements; ``None`` where symbolic extents do
     not tell which axes go together."""
     found: list[Block] = []
@@ -38,8 +40,8 @@ def blocks(source: Sequence[Dim], target: Sequence[Dim]) -> list[Block] | None:
                 i, j = (i + 1, j) if here < there else (i, j + 1)
             else:
                 return None
-        found.append((list(range(first[0], i)), list(range(first[1], j))))
-    return found
+        found.append((range(first[0], i), range(first[1], j)))
+    return tuple(found)
 
 
 def listed(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> Term:

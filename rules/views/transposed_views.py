@@ -22,7 +22,7 @@ def placed(x: Ref, perm: Sequence[int], view: Ref) -> list[Block] | None:
     ``x``, whose others are counted."""
     shape = x.shape
     order = [axis for axis in range(len(shape)) if shape[axis] != 1]
-    together = blocks([shape[p] for p in perm], view.shape)
+    together = blocks(tuple(shape[p] for p in perm), view.shape)
     if together is None:
         return None
     found = [([order.index(perm[i]) for i in left if shape[perm[i]] != 1], right) for left, right in together]
@@ -43,7 +43,7 @@ def one_transpose(
     found = placed(x, perm, view)
     if found is not None and stay_together(found):
         return range(x.rank), [axis for _, right in found for axis in right]
-    together = blocks([x.shape[p] for p in perm], view.shape) or ()
+    together = blocks(tuple(x.shape[p] for p in perm), view.shape) or ()
     order = sorted(together, key=lambda block: list(last).index(block[1][0]) if block[1] else len(last))
     if [axis for _, right in order for axis in right] != list(last):
         return None
