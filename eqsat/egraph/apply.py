@@ -59,6 +59,8 @@ class RuleApplier:
         self._egraph = egraph
         self._literals = literals
         self._seen: defaultdict[tuple[str, tuple[str, ...]], set[tuple[object, ...]]] = defaultdict(set)
+        self._joined: set[tuple[str | int, ...]] = set()
+        """Rules that say what they match by its ends, with the root and the ends of matches that they held at."""
         self._found: dict[str, set[Hashable]] = {}
         self.reasons: dict[tuple[str, str], int] = {}
         self.work = {"offered": 0, "tried": 0, "built": 0}
@@ -137,6 +139,9 @@ class RuleApplier:
 
     def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph
+        ends = (rule.name, *[egraph.find(x.handle) for x in (match.root, *map(match.__getitem__, rule.ends))])
+        if rule.ends and ends in self._joined:
+            return False
         self.work["tried"] += 1
         before = len(egraph.nodes)
         try:
@@ -158,10 +163,13 @@ class RuleApplier:
             _count(self.reasons, rule.name, Unmet(ONLY_CONSTANTS_DIFFER))
             return False
         handle = egraph.add_term(term, rule.name)
-        if egraph.find(handle) == egraph.find(match.root.handle):
-            return len(egraph.nodes) > before
-        if not self._may_merge(rule.name, match.root.handle, handle):
+        known = egraph.find(handle) == egraph.find(match.root.handle)
+        if not known and not self._may_merge(rule.name, match.root.handle, handle):
             return False
+        if rule.ends:
+            self._joined.add(ends)
+        if known:
+            return len(egraph.nodes) > before
         left, premises = self._matched(query, row, match.root.handle)
         return egraph.union(left, handle, rule.name, premises) or len(egraph.nodes) > before
 

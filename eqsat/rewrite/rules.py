@@ -51,13 +51,15 @@ class Rule(_Stated):
 
     ``quanta``: for class LSB, how many quanta an integer result may move. ``sample``, given a sampler, returns an array for each
     variable and the attributes of each named node; ``drawn``: what is stated of instances that are drawn without one
-    (`eqsat.rule_check.drawn`). ``attributes``: those of matched nodes that have names of their own.
+    (`eqsat.rule_check.drawn`). ``attributes``: those of matched nodes that have names of their own. ``ends``: variables that the
+    right side is made of, whatever the pattern has between them and the root: of matches with the same ends one is enough.
     """
 
     pattern: Apply
     build: RightSide
     quanta: int = field(default=0, kw_only=True)
     drawn: tuple[str, ...] = field(default=(), kw_only=True)
+    ends: tuple[str, ...] = field(default=(), kw_only=True)
     attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf], kw_only=True)
 
     def __post_init__(self) -> None:

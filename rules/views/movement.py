@@ -174,6 +174,7 @@ equation = Equations(__name__, functions=named(transpose, DType) | {"PLAIN": PLA
 equation(
     "compose_transposes",
     "Transpose(Transpose(x, perm=p), perm=q) == transpose(x, [p[i] for i in q])",
+    ends="x",
     source="composition of permutations",
 )
 equation(
@@ -238,6 +239,7 @@ equation(
     "forward through known extents: runs_forward(x, s, a, b)",
     "forward again: runs_forward(n, u, e, f)",
     f"something is left: all(composed({INNER}, x, {OUTER}).values())",
+    ends="x",
     source="composition of index maps",
 )
 

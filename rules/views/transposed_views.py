@@ -1,12 +1,14 @@
 """Transposes that meet across a view, a part or a joint of values: a Reshape regroups, a Slice cuts, a Concat joins."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, form, named
 from eqsat.ir.extents import product
 from eqsat.ir.operator import operators_with
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply
 from eqsat.rules.cuts import cuts
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
@@ -58,27 +60,26 @@ def moved_view(x: Ref, view: Ref, last: Sequence[int], order: tuple[Sequence[int
     return moved if behind is None else transpose(moved, [behind.index(axis) for axis in last])
 
 
-def runs_of_axes(view: Ref, perm: Sequence[int], root: Ref) -> list[list[int]]:
-    """The axes of ``view`` in order, those together that are so behind the permutation, too, unless ``root`` has them like that
-    or they stay in front, as batches do; axes of extent 1 left out."""
-    moving = [p for p in perm if view.shape[p] != 1]
+@lru_cache(maxsize=10_000)
+def fewest_axes(
+    shape: tuple[Dim, ...], perm: tuple[int, ...], result: tuple[Dim, ...]
+) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
+    """The extents of a view that a permutation of ``shape`` moves, and the permutation of that: one axis for those that are
+    together in order and behind it, unless they stay in front, as batches do, or ``result`` has them like that; axes of extent 1
+    left out."""
+    moving = [p for p in perm if shape[p] != 1]
     axes, behind = sorted(moving), {axis: i for i, axis in enumerate(moving)}
-    if tuple(view.shape[axis] for axis in moving) == root.shape:
-        return [[axis] for axis in axes]
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     front = next((i for i, axis in enumerate(axes) if behind[axis] != i), len(axes))
+    if tuple(shape[axis] for axis in moving) == result:
+        front = len(axes)
     for i, axis in enumerate(axes):
         if i > front and behind[axis] == behind[axes[i - 1]] + 1:
-            found[-1].append(axis)
+            runs[-1].append(axis)
         else:
-            found.append([axis])
-    return found
-
-
-def has_fewer_runs(view: Ref, perm: Sequence[int], root: Ref, single: int) -> bool:
-    """Whether there are fewer runs than axes of ``view``, of which those of extent 1 count where ``single`` is 1."""
-    moving = view.rank if single else sum(extent != 1 for extent in view.shape)
-    return len(runs_of_axes(view, perm, root)) < moving
+            runs.append([axis])
+    order = sorted(range(len(runs)), key=lambda i: behind[runs[i][0]])
+    return tuple(product(shape[axis] for axis in run) for run in runs), tuple(order)
 
 
 def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, range]:
@@ -115,6 +116,7 @@ equation(
     """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
        == moved_view(x, view, q, one_transpose(x, p, view, q))""",
     "axes that go together are side by side before or behind: one_transpose(x, p, view, q) is not None",
+    ends="x",
 )
 equation(
     "take_slice_before_transpose",
@@ -127,21 +129,28 @@ equation(
 
 
 def _transposed_between_views(view: GroupView) -> Iterator[Match]:
-    """Each view of a transposed view of another value; ``single``: these views add and remove axes of extent 1. Elsewhere such
-    axes stay, as a batch of one beside heads does: without them every layer would have all its views once more."""
+    """Each view of a transposed view of another value, with the extents and the order of the fewest axes. ``axes``: how many move,
+    with those of extent 1 where views add and remove these. Elsewhere such axes stay, as a batch of one beside heads does:
+    without them every layer would have all its views once more."""
     every = operators_with(is_view)
+    found: dict[tuple[int, int, tuple[int, tuple[Dim, ...], tuple[int, ...]]], tuple[Ref, Ref]] = {}
     for ops, last, single in ((every, every, 0), (("Unsqueeze",), ("Squeeze",), 1)):
         before = by_class((node, x) for node, (x, *_) in complete_nodes(view, *ops))
         behind = by_class((x, node) for node, (x, *_) in complete_nodes(view, *last))
         for node, v, perm in transposes(view):
-            for x in before.get(v.handle, ()) if not node.is_constant else ():
-                for root in behind.get(node.handle, ()):
-                    yield Match({"x": x, "v": v, "perm": perm, "single": single}, root)
+            if node.is_constant or v.type.shape is None or not (v.handle in before and node.handle in behind):
+                continue
+            axes = v.rank if single else sum(extent != 1 for extent in v.shape)
+            for root in (root for root in behind[node.handle] if root.type.shape is not None):
+                moved = axes, *fewest_axes(v.shape, perm, root.shape)
+                found.update(((root.handle, x.handle, moved), (root, x)) for x in before[v.handle])
+    for (_, _, (axes, extents, order)), (root, x) in found.items():
+        yield Match({"x": x, "axes": axes, "extents": extents, "order": order}, root)
 
 
 @equation.over_groups(
     find=_transposed_between_views,
-    where=[worthwhile("some axes move together, or are of extent 1: has_fewer_runs(v, perm, root, single)")],
+    where=[worthwhile("some axes move together, or are of extent 1: len(extents) < axes")],
     forms=[
         form("Reshape(Transpose(Reshape(x, s), perm=p), t)", constant("s", "t")),
         form("Squeeze(Transpose(Unsqueeze(x, s), perm=p), t)", constant("s", "t")),
@@ -150,11 +159,8 @@ def _transposed_between_views(view: GroupView) -> Iterator[Match]:
 def transpose_fewest_axes(m: Match) -> Term:
     """``Reshape(Transpose(Reshape(x, s), p), t) == Reshape(Transpose(Reshape(x, s'), p'), t)`` where ``s'`` has one axis for
     several that move together, and none of extent 1."""
-    runs = runs_of_axes(m.v, m.perm, m.root)
-    extents = [product(m.v.shape[axis] for axis in run) for run in runs]
-    order = sorted(range(len(runs)), key=lambda i: m.perm.index(runs[i][0]))
-    moved = transpose(viewed(m.x, m.x.shape, extents, m.x), order)
-    return viewed(moved, [extents[i] for i in order], m.root.shape, m.x)
+    moved = transpose(viewed(m.x, m.x.shape, m.extents, m.x), m.order)
+    return viewed(moved, [m.extents[i] for i in m.order], m.root.shape, m.x)
 
 
 def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
