@@ -129,8 +129,8 @@ equation(
 
 
 def _transposed_between_views(view: GroupView) -> Iterator[Match]:
-    """Each view of a transposed view of another value, with the extents and the order of the fewest axes. ``axes``: how many move,
-    with those of extent 1 where views add and remove these. Elsewhere such axes stay, as a batch of one beside heads does:
+    """Each view of a transposed view of another value, with the extents and the order of the fewest axes. ``axes``: how many
+    move, with those of extent 1 where views add and remove these. Elsewhere such axes stay, as a batch of one beside heads does:
     without them every layer would have all its views once more."""
     every = operators_with(is_view)
     found: dict[tuple[int, int, tuple[int, tuple[Dim, ...], tuple[int, ...]]], tuple[Ref, Ref]] = {}

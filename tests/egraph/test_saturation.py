@@ -335,3 +335,25 @@ def test_wrong_rule_shows_in_the_evaluation() -> None:
     (violation,) = check_egraph(encoding, feeds(original), [wrong])
     assert violation.rules == ("wrong",)
     assert violation.enode.startswith("Add(")
+
+
+def test_of_ways_between_the_same_ends_one_is_taken() -> None:
+    def turned(b: Any, x: str) -> Any:
+        for perm in ((1, 2, 3, 0), (0, 2, 1, 3), (3, 1, 2, 0), (2, 3, 0, 1), (1, 0, 3, 2)):
+            x = b.op("Transpose", x, perm=perm)
+        return x
+
+    rule = find_rule("compose_transposes")
+    assert isinstance(rule, Rule)
+    assert rule.ends == ("x",)
+    seen: list[tuple[set[tuple[int, ...]], int]] = []
+    for each in (rule, replace(rule, ends=())):
+        encoding = encode(graph(turned, x=(2, 3, 4, 5)))
+        work = saturate(encoding.egraph, [each]).work
+        egraph, x = encoding.egraph, encoding.handles[encoding.graph.inputs[0]]
+        of_x = {n.attributes["perm"] for n in egraph.nodes if n.op == "Transpose" and n.children[0] == x}
+        seen.append((of_x, work["built"]))
+    (one, few), (every, many) = seen
+    assert one == every
+    assert len(one) > 3
+    assert few < many
