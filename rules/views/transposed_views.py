@@ -27,8 +27,10 @@ def placed(x: Ref, perm: Sequence[int], view: Ref) -> list[Block] | None:
     together = blocks(tuple(shape[p] for p in perm), view.shape)
     if together is None:
         return None
-    found = [([order.index(perm[i]) for i in left if shape[perm[i]] != 1], right) for left, right in together]
-    return sorted(found, key=lambda block: block[0][:1] or [-1])
+    found: list[Block] = [
+        ([order.index(perm[i]) for i in left if shape[perm[i]] != 1], right) for left, right in together
+    ]
+    return sorted(found, key=lambda block: list(block[0][:1]) or [-1])
 
 
 def stay_together(found: Sequence[Block]) -> bool:
