@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,16 @@ import torch
 from torch import SymInt, Tensor, fx
 
 from eqsat.dynamo.extents import tensors_depend_on
-from eqsat.dynamo.views import UnsupportedError, empty, is_computed, is_same, viewed, views_among, without_data
+from eqsat.dynamo.views import (
+    UnsupportedError,
+    empty,
+    is_computed,
+    is_same,
+    places_of,
+    viewed,
+    views_among,
+    without_data,
+)
 from eqsat.errors import OptionError
 from eqsat.ir.order import reached
 
@@ -305,7 +314,8 @@ def refuse_training(module: fx.GraphModule, examples: Sequence[Any]) -> None:
     outputs = module.graph.output_node().args[0]
     given = {n for n, e in zip(placeholders, examples, strict=True) if isinstance(e, Tensor) and e.requires_grad}
     others = [n for n in (*placeholders, *outputs) if isinstance(n, fx.Node) and n not in given]
-    made = [n for n in others if getattr(n.meta.get("example_value"), "requires_grad", False)]
+    memory = set[int]().union(*map(places_of, given))
+    made = [n for n in others if _is_differentiated(n, memory)]
     if made and torch.is_grad_enabled():
         raise OptionError(
             f"backend 'eqsat' is for inference, and {made[0].name} requires gradients, as do {len(given)} inputs: call the model "
@@ -313,6 +323,14 @@ def refuse_training(module: fx.GraphModule, examples: Sequence[Any]) -> None:
         )
     if made:
         raise UnsupportedError(f"{made[0].name} is to be differentiated: gradients are enabled inside it")
+
+
+def _is_differentiated(node: fx.Node, memory: Set[int]) -> bool:
+    """Whether a value requires gradients by itself: views of what does do where none are recorded, too."""
+    value = node.meta.get("example_value")
+    if not isinstance(value, Tensor) or not value.requires_grad:
+        return False
+    return value.grad_fn is not None or memory.isdisjoint(places_of(node))
 
 
 def _warn_of_hidden_changes(examples: Sequence[Any]) -> None:

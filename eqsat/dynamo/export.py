@@ -13,7 +13,7 @@ from eqsat.dynamo.extents import tell_of_extents
 from eqsat.dynamo.spelling import Spelling
 from eqsat.dynamo.views import axes_in_memory
 from eqsat.errors import ModelError, OptionError
-from eqsat.frontends.torch_export import exporting
+from eqsat.frontends.torch_export import exporting, switches
 
 
 class _Tracked(torch.fx.Interpreter):
@@ -161,19 +161,12 @@ def _updates_statistics(node: torch.fx.Node) -> bool:
     return node.target is torch.ops.aten.batch_norm.default and node.args[3] is not None and bool(node.args[5])
 
 
-_SWITCHES = ("train", "training", "dropout_p")
-"""Arguments by which an operator draws random numbers in training alone."""
-
-
 def _refuse_chance(node: torch.fx.Node) -> None:
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+    given = switches(node)
+    if given is None:
         return
-    names = [a.name for a in schema.arguments]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    if any(given.get(name) for name in _SWITCHES):
-        raise OptionError(
-            f"backend 'eqsat' is for inference, and {schema.name} is active: call the model's eval() first"
-        )
-    if not set(_SWITCHES).intersection(names):
-        raise NodeError(f"{schema.name} draws random numbers", origin(node))
+    name = node.target.name()
+    if any(given.values()):
+        raise OptionError(f"backend 'eqsat' is for inference, and {name} is active: call the model's eval() first")
+    if not given:
+        raise NodeError(f"{name} draws random numbers", origin(node))

@@ -68,7 +68,10 @@ def as_onnx(
     values = [*module.parameters(), *arguments, *named.values()]
     given = {"kwargs": named, "dynamic_shapes": dynamic_shapes}
     with exporting(name), torch.no_grad():
-        return _model_of(_export(module, arguments, values=values, opset=opset, **given))
+        program = _export(module, arguments, values=values, opset=opset, **given)
+        model = _model_of(program)
+    _warn_of_extents(program, dynamic_shapes, name)
+    return model
 
 
 def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | None, **options: Any) -> Any:
@@ -117,6 +120,7 @@ def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
         )
     if exported is not None:
         _refuse_strides(exported)
+        _refuse_training(exported)
     weights = (v.const_value for v in program.model.graph.initializers.values())
     fits = sum(w.nbytes for w in weights if w is not None) < _MESSAGE_LIMIT_BYTES
     return program.model_proto if fits else program.model
@@ -132,6 +136,46 @@ def _refuse_strides(exported: Any) -> None:
         start = (*node.args, None)[3] or node.kwargs.get("storage_offset")
         if not source.is_contiguous() or (source.storage_offset() and start is not None):
             raise OperatorError(f"as_strided of {node.args[0].name}, whose elements do not lie in rows", node)
+
+
+def _refuse_training(exported: Any) -> None:
+    """Raises `ModelError` for a program that drops out at random, as of a module in training, or of a part of one."""
+    active = next((n for n in exported.graph.nodes if any((switches(n) or {}).values())), None)
+    if active is not None:
+        raise ModelError(
+            f"module: {active.target.name()} is active, as in training: call eval() of the module, with all its parts, before "
+            "it is exported"
+        )
+
+
+_SWITCHES = ("train", "training", "dropout_p")
+
+
+def switches(node: Any) -> dict[str, Any] | None:
+    """Of an operator that draws random numbers: the arguments by which it does so in training alone, as they are given; ``None``
+    for any other operator."""
+    import torch
+
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return None
+    given = {**dict(zip((a.name for a in schema.arguments), node.args, strict=False)), **node.kwargs}
+    never = 0 in (given.get("p"), given.get("dropout"))
+    return {a.name: given.get(a.name) and not never for a in schema.arguments if a.name in _SWITCHES}
+
+
+def _warn_of_extents(program: Any, shapes: Any, name: str) -> None:
+    """Torch's exporter fixes extents that were to vary where the module needs it, and says nothing (2.14)."""
+    from torch.utils._pytree import tree_leaves
+
+    wanted = {n for dim in tree_leaves(shapes) if isinstance(n := getattr(dim, "__name__", dim), str)}
+    inputs = program.model.graph.inputs
+    if missing := sorted(wanted - {getattr(extent, "value", "") for value in inputs for extent in value.shape or ()}):
+        warnings.warn(
+            f"eqsat: module {name}: dynamic_shapes asks for {', '.join(missing)}, which the module does not let vary so: torch "
+            f"exports {', '.join(f'{v.name} as {v.shape}' for v in inputs)}",
+            stacklevel=7,  # who called `optimize`
+        )
 
 
 def _arguments(
@@ -209,6 +253,9 @@ def exporting(name: str) -> Generator[None]:
                 f"module {name}: torch cannot export it: {type(cause).__name__}: {' '.join(str(cause).split())[:400]}"
             )
             node = _node_of(error)
+            if node is not None and (others := _returned_beside_tensors(node)):
+                returned = ", ".join(map(repr, others))
+                said = f"module {name}: it returns {returned}, and models return tensors alone: leave that out"
             raise (ModelError(said) if node is None else OperatorError(said, node)) from error
 
 
@@ -220,13 +267,19 @@ class OperatorError(ModelError):
         self.node = node
 
 
+def _returned_beside_tensors(node: Any) -> list[Any]:
+    """Numbers and strings among what a program returns, if that is the node; exporters leave ``None`` out."""
+    return [v for v in node.args[0] if isinstance(v, int | float | str)] if node.op == "output" else []
+
+
 def _node_of(error: BaseException | None) -> Any:
     """The node that an exporter failed at. Its errors hold no more of it than its text, but what they were raised in does."""
     from torch.fx import Node
 
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__):
-            if isinstance(node := frame.f_locals.get("node"), Node) and node.op == "call_function":
+            node = frame.f_locals.get("node")
+            if isinstance(node, Node) and (node.op == "call_function" or _returned_beside_tensors(node)):
                 return node
         error = error.__cause__
     return None

@@ -221,6 +221,8 @@ def translation_table() -> dict[Any, Any]:
         **arithmetic_table(),
         **reduction_table(),
         **quantised_table(),
+        aten._is_all_true.default: core.aten_all,
+        aten._is_any_true.default: core.aten_any,
         aten.diagonal.default: diagonal,
         aten.diagonal_copy.default: diagonal,
         aten.atleast_1d.Sequence: of_each(core.aten_atleast_1d),

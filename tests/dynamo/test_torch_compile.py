@@ -1276,6 +1276,22 @@ def test_gradients_that_are_enabled_inside_a_graph_are_pytorch_s() -> None:
         assert found.requires_grad
 
 
+@pytest.mark.parametrize("view", [lambda p: p.reshape(2, -1), lambda p: p[1], lambda p: p.to(torch.float32)])
+def test_views_of_weights_are_returned_where_no_gradients_are_recorded(view: Any, compilations: list[bool]) -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        layer = torch.nn.Linear(8, 8)
+
+        def function(x: Any) -> Any:
+            return view(layer.weight), layer(x).exp()
+
+        x = torch.randn(2, 8)
+        found = _compiled(function)(x)
+        _same(found, function(x))
+        assert found[0].data_ptr() == view(layer.weight).data_ptr()
+        assert [y.requires_grad for y in found] == [y.requires_grad for y in function(x)]
+        assert compilations == [False]
+
+
 def test_weights_that_are_written_to_count_at_once(compilations: list[bool]) -> None:
     with torch.inference_mode(False), torch.no_grad():
         model = torch.nn.Linear(8, 8).eval()

@@ -211,6 +211,8 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
         (lambda x: x.cumsum(1, dtype=torch.uint8) + x.relu() - x.clamp(5, 190), [BYTES]),
         (lambda x: x + x.flip(1), [BYTES > 100]),
         (lambda x: F.max_pool2d(x[None], 2), [BYTES.int()]),
+        (torch.ops.aten._is_all_true, [BYTES > 100]),
+        (torch.ops.aten._is_any_true, [BYTES > 100]),
     ],
     ids=[
         *("added-integers", "added", "angle", "angle-of-integers", "log-sigmoid", "softmax", "softmax-of-integers"),
@@ -245,6 +247,8 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
             "sums-of-bytes",
             "or",
             "pool-of-integers",
+            "all-true",
+            "any-true",
         ),
     ],
 )
@@ -408,9 +412,27 @@ def _in_part_in_training() -> Any:
     return model
 
 
+class Numbers(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + 1, x.shape[0], None, 2.5
+
+
+def _dropping_out() -> Any:
+    model = Block().eval()
+    model.dropout.train()
+    return model
+
+
 @pytest.mark.parametrize(
     ("source", "options", "said"),
     [
+        (_dropping_out, {"example_inputs": torch.randn(2, 8)}, "dropout is active.*with all its parts"),
+        (lambda: torch.export.export(Block(), (torch.randn(2, 8),)), {}, "dropout is active"),
+        (
+            lambda: Numbers().eval(),
+            {"example_inputs": torch.randn(2)},
+            r"returns 2, 2\.5, and models return tensors alone",
+        ),
         (lambda: Counting().eval(), {"example_inputs": torch.randn(2)}, r"writes to its buffers \(count\)"),
         (lambda: torch.export.export(Counting().eval(), (torch.randn(2),)), {}, r"writes to its buffers \(count\)"),
         (_in_part_in_training, {"example_inputs": torch.randn(2, 8)}, r"writes to its buffers \(0.num_batches"),
@@ -436,6 +458,27 @@ def test_what_cannot_be_exported_is_one_line(source: Any, options: Any, said: st
     with pytest.raises(eqsat.ModelError, match=said) as error:
         eqsat.optimize(source(), **options)
     assert "\n" not in str(error.value)
+
+
+def test_a_dropout_of_nothing_is_not_active() -> None:
+    model = _dropping_out()
+    model.dropout.p = 0.0
+    _check(eqsat.optimize(model, example_inputs=(x := torch.randn(2, 8),)), model, x)
+
+
+def test_dimensions_that_torch_does_not_let_vary_are_named(block: Any) -> None:
+    batch, width = torch.export.Dim("batch"), torch.export.Dim("width")
+    with pytest.warns(UserWarning, match=r"asks for width, which .* exports x as \[batch,8\]"):
+        result = eqsat.optimize(block, example_inputs=(torch.randn(2, 8),), dynamic_shapes={"x": {0: batch, 1: width}})
+    assert str(result.original.type_of("x")) == "float32[batch, 8]"
+
+
+@pytest.mark.filterwarnings("error:eqsat")
+@pytest.mark.parametrize(
+    "extent", [torch.export.Dim("batch"), torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO, "batch"]
+)
+def test_dimensions_that_vary_as_asked_for_are_not_named(extent: Any, block: Any) -> None:
+    eqsat.optimize(block, example_inputs=(torch.randn(2, 8),), dynamic_shapes={"x": {0: extent}})
 
 
 def test_torch_is_not_imported_for_other_sources() -> None:
