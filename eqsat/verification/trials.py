@@ -18,6 +18,7 @@ from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
 from eqsat.verification.extents import may_end_process, shapes_of, sized
 from eqsat.verification.feeds import random_feeds
+from eqsat.verification.joins import Joins
 from eqsat.verification.overflows import Overflows
 from eqsat.verification.relations import input_shapes, symbols_of
 from eqsat.verification.sizes import Sizes, described
@@ -84,6 +85,7 @@ class Trials:
         self.feeds = feeds
         self._sizes = None if feeds else Sizes(original)
         self._overflows = Overflows(original)
+        self._joins = Joins(original)
 
     def first_shapes(self) -> Mapping[str, Sequence[int]]:
         """Shapes of the inputs that will be tried first."""
@@ -142,9 +144,11 @@ class Trials:
     def _feeds(self, sizes: Mapping[str, int], draw: int, *, overridden: bool = False) -> Feeds:
         try:
             drawn = partial(random_feeds, self.original, self.seed + draw, sizes, overridden=overridden)
-            return self._overflows.least(drawn)
+            feeds = self._overflows.least(drawn)
         except (MemoryError, ValueError) as error:  # numpy's, of more elements than it can count
             raise ModelError(f"its inputs do not fit into memory: {error}") from None
+        self._joins.check(feeds)
+        return feeds
 
     def _trial(self, run: Run, feeds: Feeds, sizes: Mapping[str, int]) -> Trial:
         found = run(feeds)

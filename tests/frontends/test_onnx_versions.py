@@ -507,7 +507,9 @@ def test_masks_that_nobody_reads_are_none(opset: int, reader: str) -> None:
     """Before opset 12 nothing is said of the mask of Dropout, which exporters write even so."""
     nodes = [node("Dropout", ["x"], ["d", "mask"], ratio=0.3)]
     if reader == "branch":  # one that is always taken, and read as if it stood there
-        branch = onnx.helper.make_graph([*nodes, node("Cast", ["mask"], ["c"], to=1)], "b", [], [_float("d"), _float("c")])
+        branch = onnx.helper.make_graph(
+            [*nodes, node("Cast", ["mask"], ["c"], to=1)], "b", [], [_float("d"), _float("c")]
+        )
         nodes = [node("If", ["yes"], ["y", "z"], then_branch=branch, else_branch=branch)]
     elif reader == "node":
         nodes += [node("Cast", ["mask"], ["z"], to=1), node("Sqrt", ["d"])]

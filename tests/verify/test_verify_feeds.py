@@ -328,3 +328,16 @@ def test_the_second_run_overrides_weights_where_the_original_makes_something_of_
     first, second = ({n for n in given if not np.array_equal(t.feeds[n], given[n])} for t in trials)
     assert not first
     assert second == (given.keys() - {"shape"} if steps == "MB" else set())
+
+
+def test_parts_that_do_not_fit_together_are_not_tried() -> None:
+    """Behind the end of ``x`` there is nothing to join the state to, and ONNX Runtime hands out what was in memory."""
+    b = GraphBuilder("step")
+    x, state, i = b.input("x", "float32", (1, 4, "n")), b.input("s", "float32", (1, 1, 1)), b.input("i", "int64", (1,))
+    step = b.op("Slice", x, i, b.op("Add", i, b.constant([1], "int64")), b.constant([2], "int64"))
+    graph = b.finish({"y": b.op("Concat", step, state, axis=1)})
+    run = session_of(graph).run
+    trials = Trials(graph, 2, 0)
+    found = trials.run(run, run)
+    assert len(found) == 2
+    assert all(t.feeds["i"].item() < t.sizes["n"] for t in (*found, *trials.empty(run, found[0], graph)))
