@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, helper
 
-from eqsat.ir.extents import multiply
+from eqsat.ir.extents import add, multiply
 from eqsat.ir.graph import Attributes, AttributeValue, Node, RawAttribute
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, InferRule, operator
@@ -99,6 +99,17 @@ def _out_of_blocks(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (batch, *extents, channels) if last else (batch, channels, *extents)),)
 
 
+def _cropped(app: Application) -> tuple[Type, ...]:
+    """An image without its borders: left, top, right and bottom; or so many rows and columns behind the first two."""
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    batch, channels, rows, columns = x.shape
+    left, top, right, bottom = app.attributes["border"]
+    sizes = app.attr("scale") or (add(rows, -top - bottom), add(columns, -left - right))
+    return (TensorType(x.dtype, (batch, channels, *sizes)),)
+
+
 _BLOCKS = "com.microsoft.nchwc"
 
 OUTLINES: Mapping[str, InferRule] = {
@@ -109,6 +120,12 @@ OUTLINES: Mapping[str, InferRule] = {
     "com.microsoft::QMoE": as_the_first,
     f"{_BLOCKS}::ReorderInput": _into_blocks,
     f"{_BLOCKS}::ReorderOutput": _out_of_blocks,
+    # ONNX dropped these, which converters from Core ML wrote; ONNX Runtime runs them below opset 10
+    "Affine": as_the_first,
+    "Crop": _cropped,
+    "ImageScaler": as_the_first,
+    "ParametricSoftplus": as_the_first,
+    "ScaledTanh": as_the_first,
 }
 
 
