@@ -146,13 +146,13 @@ def outlined(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarr
     if outline is None:
         return ()
     try:
-        attributes = Attributes({name: _read(value) for name, value in node.attributes.items()})
+        attributes = Attributes({name: as_in_file(value) for name, value in node.attributes.items()})
         return outline(Application(node.key, attributes, types, values, len(node.outputs)))
     except (LookupError, TypeError, ValueError):  # attributes that are missing, or of another kind
         return ()
 
 
-def _read(value: AttributeValue) -> Any:
+def as_in_file(value: AttributeValue) -> Any:
     """An attribute, as the file has it where nobody knows the meaning of the node."""
     if not isinstance(value, RawAttribute):
         return value

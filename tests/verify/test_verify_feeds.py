@@ -341,3 +341,23 @@ def test_parts_that_do_not_fit_together_are_not_tried() -> None:
     found = trials.run(run, run)
     assert len(found) == 2
     assert all(t.feeds["i"].item() < t.sizes["n"] for t in (*found, *trials.empty(run, found[0], graph)))
+
+
+@pytest.mark.parametrize(
+    ("key", "vocabulary"), [(TensorProto.STRING, ["rooms", "area", "age"]), (TensorProto.INT64, [3, 5, 1000])]
+)
+def test_maps_have_keys_that_are_looked_up(key: int, vocabulary: list[int] | list[str]) -> None:
+    """Features by their names, as pipelines of scikit-learn and Core ML take them."""
+    given = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    looked_up = {f"{'string' if key == TensorProto.STRING else 'int64'}_vocabulary": vocabulary}
+    nodes = [helper.make_node("DictVectorizer", ["m"], ["v"], domain="ai.onnx.ml", **looked_up)]
+    nodes.append(helper.make_node("Identity", ["v"], ["y"]))
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("m", given)], [made])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    drawn = [random_feeds(load_onnx(model), seed)["m"] for seed in range(8)]
+    assert all(m and m.keys() <= set(vocabulary) for m in drawn)
+    assert len({frozenset(m) for m in drawn}) > 1
+    found = eqsat.optimize(model).report.verification
+    assert (found["verdict"], found["runs"]) == ("equal", 2)
