@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -349,7 +350,7 @@ def test_parts_that_do_not_fit_together_are_not_tried() -> None:
 def test_maps_have_keys_that_are_looked_up(key: int, vocabulary: list[int] | list[str]) -> None:
     """Features by their names, as pipelines of scikit-learn and Core ML take them."""
     given = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
-    looked_up = {f"{'string' if key == TensorProto.STRING else 'int64'}_vocabulary": vocabulary}
+    looked_up: dict[str, Any] = {f"{'string' if key == TensorProto.STRING else 'int64'}_vocabulary": vocabulary}
     nodes = [helper.make_node("DictVectorizer", ["m"], ["v"], domain="ai.onnx.ml", **looked_up)]
     nodes.append(helper.make_node("Identity", ["v"], ["y"]))
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
