@@ -115,9 +115,9 @@ def _batches(graph: Graph) -> frozenset[str]:
     shapes = _shapes(graph, graph.inputs)
     states = [s for s in shapes if [type(d) for d in s] == [int, str, int]]
     leading = _leading([s for s in shapes if s not in states])
-    found = leading | {d for s in states for d in s if isinstance(d, str)} if leading else leading
+    beside = {d for s in states for d in s if isinstance(d, str)} if leading else set[str]()
     named = {d for s in shapes for d in s if isinstance(d, str) and "batch" in d.lower()}
-    return frozenset(d for d in found | named if not any(word in d.lower() for word in _COUNTED))
+    return frozenset(d for d in leading | beside | named if not any(word in d.lower() for word in _COUNTED))
 
 
 def appended_symbols(graph: Graph) -> frozenset[str]:

@@ -23,17 +23,20 @@ class Joins:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._nodes = [node for node in graph.nodes if node.key == "Concat" and not _known_to_fit(graph, node)]
+        read = (node for node in graph.nodes if node.key == "Concat" and not node.opaque)
+        self._nodes = [node for node in read if not _known_to_fit(graph, node)]
 
     @cached_property
     def _run(self) -> Run | None:
         """Computes the shapes of all parts."""
+        if not self._nodes:
+            return None
         parts = dict.fromkeys(v for node in self._nodes for v in node.inputs)
         shapes = {v + _SHAPE: TensorType(DType.INT64, None) for v in parts}
         nodes = [*self._graph.nodes, *(Node("Shape", (v,), (v + _SHAPE,)) for v in parts)]
         asked = replace(self._graph.with_nodes(nodes, shapes), outputs=tuple(shapes)).pruned()
         try:
-            return session_of(asked).run if self._nodes else None
+            return session_of(asked).run
         except EqsatError:
             return None
 

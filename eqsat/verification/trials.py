@@ -136,19 +136,22 @@ class Trials:
         """One trial; ``overridden``: with other values than the file has for an input, where these make something of it."""
         if overridden and envelope_of(self.original).defaults:
             with suppress(ModelError):
-                trial = self._trial(run, self._feeds(sizes, draw, overridden=True), sizes)
+                trial = self._random(run, sizes, draw, overridden=True)
                 if not trial.is_mute:
                     return trial
-        return self._trial(run, self._feeds(sizes, draw), sizes)
+        return self._random(run, sizes, draw)
 
-    def _feeds(self, sizes: Mapping[str, int], draw: int, *, overridden: bool = False) -> Feeds:
+    def _random(self, run: Run, sizes: Mapping[str, int], draw: int, *, overridden: bool = False) -> Trial:
+        trial = self._trial(run, self._feeds(sizes, draw, overridden=overridden), sizes)
+        self._joins.check(trial.feeds)  # behind the run, which tells loops that have no end
+        return trial
+
+    def _feeds(self, sizes: Mapping[str, int], draw: int, *, overridden: bool) -> Feeds:
         try:
             drawn = partial(random_feeds, self.original, self.seed + draw, sizes, overridden=overridden)
-            feeds = self._overflows.least(drawn)
+            return self._overflows.least(drawn)
         except (MemoryError, ValueError) as error:  # numpy's, of more elements than it can count
             raise ModelError(f"its inputs do not fit into memory: {error}") from None
-        self._joins.check(feeds)
-        return feeds
 
     def _trial(self, run: Run, feeds: Feeds, sizes: Mapping[str, int]) -> Trial:
         found = run(feeds)

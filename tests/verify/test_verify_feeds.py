@@ -344,6 +344,13 @@ def test_parts_that_do_not_fit_together_are_not_tried() -> None:
     assert all(t.feeds["i"].item() < t.sizes["n"] for t in (*found, *trials.empty(run, found[0], graph)))
 
 
+def test_parts_joined_at_an_opset_that_is_not_read_are_tried() -> None:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, k]) for n, k in (("a", 3), ("b", 4), ("y", 7))]
+    graph = helper.make_graph([helper.make_node("Concat", ["a", "b"], ["y"], axis=1)], "g", values[:2], values[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=3)
+    assert eqsat.optimize(model).report.verification["verdict"] == "equal"
+
+
 @pytest.mark.parametrize(
     ("key", "vocabulary"), [(TensorProto.STRING, ["rooms", "area", "age"]), (TensorProto.INT64, [3, 5, 1000])]
 )
