@@ -116,8 +116,14 @@ def _batches(graph: Graph) -> frozenset[str]:
     states = [s for s in shapes if [type(d) for d in s] == [int, str, int]]
     leading = _leading([s for s in shapes if s not in states])
     beside = {d for s in states for d in s if isinstance(d, str)} if leading else set[str]()
-    named = {d for s in shapes for d in s if isinstance(d, str) and "batch" in d.lower()}
-    return frozenset(d for d in leading | beside | named if not any(word in d.lower() for word in _COUNTED))
+    names = {d: _name(graph, d) for s in shapes for d in s if isinstance(d, str)}
+    named = {d for d, name in names.items() if "batch" in name}
+    return frozenset(d for d in leading | beside | named if not any(word in names[d] for word in _COUNTED))
+
+
+def _name(graph: Graph, extent: str) -> str:
+    """What the file calls an extent; empty where it is called by its input and axis."""
+    return "" if extent.rpartition(".")[0] in graph.inputs else extent.lower()
 
 
 def appended_symbols(graph: Graph) -> frozenset[str]:
