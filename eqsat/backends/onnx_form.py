@@ -1,8 +1,9 @@
 """Choosing the opset of the result, and bringing its nodes to the form they have there."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -116,6 +117,13 @@ class _Values:
 
     def fresh_name(self, stem: str) -> str:
         return fresh_name(stem, self._names)
+
+    def is_read(self, value: str) -> bool:
+        return value in self._read
+
+    @cached_property
+    def _read(self) -> Counter[str]:
+        return self.graph.reads()
 
 
 def choose_form(graph: Graph) -> Form:

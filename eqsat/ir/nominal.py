@@ -28,6 +28,9 @@ _LEAST = {True: 8, False: 64}
 _STEP, _STEPS = 4, 5
 """How far and how often an extent grows for that."""
 
+_COUNTED = ("length", "seq", "time", "frame", "token", "node", "edge", "atom", "point")
+"""What names of extents say that are no batch, though they come first: steps of one sound, atoms of one molecule."""
+
 _STORED = 4
 """Axes of stored keys and values: batch, heads, tokens, size of a head."""
 
@@ -95,10 +98,32 @@ def assuming(sizes: Mapping[str, int]) -> Generator[None]:
 
 def leading_symbols(graph: Graph) -> frozenset[str]:
     """Symbols that are the first extent of inputs of two axes or more, and no other extent: batches."""
-    shapes = _shapes(graph, graph.inputs)
+    return _leading(_shapes(graph, graph.inputs))
+
+
+def _leading(shapes: Sequence[tuple[Dim, ...]]) -> frozenset[str]:
     first = {shape[0] for shape in shapes if len(shape) > 1}
     others = {d for shape in shapes for d in shape[1:]}
     return frozenset(d for d in first - others if isinstance(d, str))
+
+
+def _batches(graph: Graph) -> frozenset[str]:
+    """Symbols that are batches by where they stand, or by their name, unless that says what they count.
+
+    Beside an input with a batch one with a symbol between two numbers is the state of a recurrent model: layers, batch, features.
+    """
+    shapes = _shapes(graph, graph.inputs)
+    states = [s for s in shapes if [type(d) for d in s] == [int, str, int]]
+    leading = _leading([s for s in shapes if s not in states])
+    beside = {d for s in states for d in s if isinstance(d, str)} if leading else set[str]()
+    names = {d: _name(graph, d) for s in shapes for d in s if isinstance(d, str)}
+    named = {d for d, name in names.items() if "batch" in name}
+    return frozenset(d for d in leading | beside | named if not any(word in names[d] for word in _COUNTED))
+
+
+def _name(graph: Graph, extent: str) -> str:
+    """What the file calls an extent; empty where it is called by its input and axis."""
+    return "" if extent.rpartition(".")[0] in graph.inputs else extent.lower()
 
 
 def appended_symbols(graph: Graph) -> frozenset[str]:
@@ -149,7 +174,7 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     """What is assumed of the symbols of the inputs of a graph: ``given``; of others a batch of 1, one token where keys are
     stored, since most calls of a decoder are for one, and `TYPICAL_EXTENT` or more.
 
-    Batches are the `leading_symbols`, tokens the `appended_symbols`. Raises `OptionError` for a symbol that no input has, an
+    Batches are the `_batches`, tokens the `appended_symbols`. Raises `OptionError` for a symbol that no input has, an
     extent that is not positive, and a range: see `sizes_within`.
     """
     shapes = _shapes(graph, graph.inputs)
@@ -161,7 +186,7 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
             raise OptionError(f"assume: {name} = {size[0]}..{size[1]}: ranges are for optimize; give one extent here")
         if size <= 0:
             raise OptionError(f"assume: {name} = {size}: an extent is an integer of at least 1")
-    ones = leading_symbols(graph) | appended_symbols(graph)
+    ones = _batches(graph) | appended_symbols(graph)
     numbers = {name: size for name, size in given.items() if isinstance(size, int)}
     sizes = {s: numbers.get(s, 1 if s in ones else TYPICAL_EXTENT) for s in known}
     if free := sorted(sizes.keys() - numbers.keys() - ones):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, helper
 
-from eqsat.ir.extents import multiply
+from eqsat.ir.extents import add, multiply
 from eqsat.ir.graph import Attributes, AttributeValue, Node, RawAttribute
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, InferRule, operator
@@ -99,6 +99,17 @@ def _out_of_blocks(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (batch, *extents, channels) if last else (batch, channels, *extents)),)
 
 
+def _cropped(app: Application) -> tuple[Type, ...]:
+    """An image without its borders: left, top, right and bottom; or so many rows and columns behind the first two."""
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    batch, channels, rows, columns = x.shape
+    left, top, right, bottom = app.attributes["border"]
+    sizes = app.attr("scale") or (add(rows, -top - bottom), add(columns, -left - right))
+    return (TensorType(x.dtype, (batch, channels, *sizes)),)
+
+
 _BLOCKS = "com.microsoft.nchwc"
 
 OUTLINES: Mapping[str, InferRule] = {
@@ -109,6 +120,12 @@ OUTLINES: Mapping[str, InferRule] = {
     "com.microsoft::QMoE": as_the_first,
     f"{_BLOCKS}::ReorderInput": _into_blocks,
     f"{_BLOCKS}::ReorderOutput": _out_of_blocks,
+    # ONNX dropped these, which converters from Core ML wrote; ONNX Runtime runs them below opset 10
+    "Affine": as_the_first,
+    "Crop": _cropped,
+    "ImageScaler": as_the_first,
+    "ParametricSoftplus": as_the_first,
+    "ScaledTanh": as_the_first,
 }
 
 
@@ -129,13 +146,13 @@ def outlined(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarr
     if outline is None:
         return ()
     try:
-        attributes = Attributes({name: _read(value) for name, value in node.attributes.items()})
+        attributes = Attributes({name: as_in_file(value) for name, value in node.attributes.items()})
         return outline(Application(node.key, attributes, types, values, len(node.outputs)))
     except (LookupError, TypeError, ValueError):  # attributes that are missing, or of another kind
         return ()
 
 
-def _read(value: AttributeValue) -> Any:
+def as_in_file(value: AttributeValue) -> Any:
     """An attribute, as the file has it where nobody knows the meaning of the node."""
     if not isinstance(value, RawAttribute):
         return value

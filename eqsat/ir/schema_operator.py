@@ -168,6 +168,14 @@ def element_type(type: Type) -> Type | None:
     return from_type_proto(proto.sequence_type.elem_type) if proto.HasField("sequence_type") else None
 
 
+def types_in_map(type: Type) -> tuple[DType, Type] | None:
+    """The types of the keys and of the values of a map; ``None`` for what is no map."""
+    proto = onnx.TypeProto.FromString(type.proto) if isinstance(type, OpaqueType) else onnx.TypeProto()
+    if not proto.HasField("map_type"):
+        return None
+    return DType(proto.map_type.key_type), from_type_proto(proto.map_type.value_type)
+
+
 def _dim(proto: Any, read: Callable[[str], Dim]) -> Dim:
     """An extent; a fresh symbol for one with neither number nor name, or a negative number, by which exporters say "any"."""
     from eqsat.ir.infer import fresh_symbol

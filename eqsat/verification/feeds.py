@@ -12,13 +12,22 @@ from eqsat.errors import FeedError
 from eqsat.frontends.onnx.envelope import envelope_of, with_defaults
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
-from eqsat.ir.schema_operator import element_type
+from eqsat.ir.outlines import as_in_file
+from eqsat.ir.schema_operator import element_type, types_in_map
 from eqsat.ir.types import DType, TensorType
 from eqsat.verification.relations import extent_of
 from eqsat.verification.roles import Meaning, Role, meaning_of
 
 _ELEMENTS = 3
 """Of each sequence."""
+
+_WORDS = ("", "a", "text", "equality")
+
+_VOCABULARIES = ("int64_vocabulary", "string_vocabulary")
+"""The attributes of DictVectorizer that say which keys it looks up."""
+
+_MOST = 0.75
+"""Of the keys of a map."""
 
 
 def random_feeds(
@@ -29,14 +38,14 @@ def random_feeds(
     *,
     overridden: bool = False,
 ) -> dict[str, Any]:
-    """One array, or list of arrays, for each input of ``graph``, the same for the same seed.
+    """One array, list of arrays, or map, for each input of ``graph``, the same for the same seed.
 
     Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, other integers are
     small, negative at times where nothing may be looked up or counted by them, and never 0 where integers are divided by them,
     floats are normal of mean 0 and standard deviation ``deviation``. What has a value in the file has that, weights for example:
     floats others if they are ``overridden``, while extents may be made of integers. ``sizes``: extents of symbolic dimensions
-    (see `eqsat.verification.relations`). Raises `FeedError` for an input whose type is not known, or neither a tensor nor a
-    sequence of tensors.
+    (see `eqsat.verification.relations`). Maps have most of the keys that are looked up in them. Raises `FeedError` for an input
+    whose type is not known, or none of a tensor, a sequence of tensors and a map to float32.
     """
     extents = dict(sizes or {})
     own = envelope_of(graph).defaults
@@ -44,10 +53,15 @@ def random_feeds(
     for k, name in enumerate(graph.inputs):
         given = graph.type_of(name)
         tensor = element_type(given) or given
+        in_map = types_in_map(given)
+        if in_map is not None and in_map[1].dtype is DType.FLOAT:  # Python hands over no others to ONNX Runtime
+            feeds[name] = _map(np.random.default_rng([seed, k]), graph, name, in_map[0])
+            continue
         if not isinstance(tensor, TensorType) or tensor.shape is None or tensor.dtype is DType.UNDEFINED:
             what = f"{'' if tensor is given else 'a sequence of '}{tensor}"
             raise FeedError(
-                f"input {name!r} is {what}: random values need a tensor of known rank, or a sequence of such"
+                f"input {name!r} is {what}: random values need a tensor of known rank, a sequence of such, "
+                "or a map to float32"
             )
         shape = tuple(extent_of(d, extents) for d in tensor.shape)
         if min(shape, default=0) < 0:
@@ -88,7 +102,7 @@ def _draw(
 ) -> np.ndarray:
     role = meaning.role
     if dtype is DType.STRING:
-        words = ("1", "2", "17") if role is Role.NUMERAL else ("", "a", "text", "equality")
+        words = ("1", "2", "17") if role is Role.NUMERAL else _WORDS
         return random.choice(np.array(words, object), shape)
     if role in (Role.MASK, Role.ADDITIVE_MASK):
         mask = _padding_mask(random, shape)
@@ -116,6 +130,15 @@ def _draw(
     if meaning.divides:  # neither 0, nor -1, by which ONNX Runtime ends the process where it divides the least integer
         values = np.where((values <= -2) | (values >= 1), values, 1)
     return np.asarray(values).astype(dtype.numpy)
+
+
+def _map(random: np.random.Generator, graph: Graph, name: str, keys: DType) -> dict[Any, float]:
+    """From keys that are looked up in it, or others where those are not known, to numbers."""
+    read = (value for node in graph.nodes if name in node.inputs for value in map(node.attributes.get, _VOCABULARIES))
+    known = [key for value in read if value is not None for key in as_in_file(value)]
+    drawn = [k.decode() if isinstance(k, bytes) else k for k in known] or (_WORDS if keys is DType.STRING else range(8))
+    kept = [key for key in drawn if random.random() < _MOST] or drawn[:1]
+    return {key: random.standard_normal() for key in kept}
 
 
 def _padding_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -229,7 +229,9 @@ class _Writer:
             repeats = self._op("Add", (blocks, one), f"{value}:repeats", DType.INT64)
             pool = self._op("Tile", (pool, repeats), f"{value}:tiled", kind)
         cut = self._op("Slice", (pool, first, last), f"{noise}:cut", kind)
-        return self._op("Reshape", (cut, shape), noise, kind, allowzero=1)  # an extent may be 0
+        # an extent may be 0, which takes opset 14, at which the original may have no form
+        attributes = {} if known and all(known) else {"allowzero": 1}
+        return self._op("Reshape", (cut, shape), noise, kind, **attributes)
 
     def _trailing_shape(self, value: str) -> tuple[int, ...] | None:
         """The longest run of last dimensions that the pool covers; ``None`` if even the last one is not known to be."""

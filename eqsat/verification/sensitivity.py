@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, ModelError
+from eqsat.errors import EqsatError, ModelError, OutputError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_array
@@ -45,7 +45,7 @@ class Sensitivity:
             return None
         try:
             return session_of(self._noisy.graph, round_halves=self._round_halves).run
-        except ModelError:
+        except (ModelError, OutputError):
             return in_interpreter_of(self._noisy.graph)
 
     @cached_property

@@ -18,6 +18,7 @@ from eqsat.ir.types import is_array
 from eqsat.verification.compare import distance
 from eqsat.verification.extents import may_end_process, shapes_of, sized
 from eqsat.verification.feeds import random_feeds
+from eqsat.verification.joins import Joins
 from eqsat.verification.overflows import Overflows
 from eqsat.verification.relations import input_shapes, symbols_of
 from eqsat.verification.sizes import Sizes, described
@@ -84,6 +85,7 @@ class Trials:
         self.feeds = feeds
         self._sizes = None if feeds else Sizes(original)
         self._overflows = Overflows(original)
+        self._joins = Joins(original)
 
     def first_shapes(self) -> Mapping[str, Sequence[int]]:
         """Shapes of the inputs that will be tried first."""
@@ -134,12 +136,17 @@ class Trials:
         """One trial; ``overridden``: with other values than the file has for an input, where these make something of it."""
         if overridden and envelope_of(self.original).defaults:
             with suppress(ModelError):
-                trial = self._trial(run, self._feeds(sizes, draw, overridden=True), sizes)
+                trial = self._random(run, sizes, draw, overridden=True)
                 if not trial.is_mute:
                     return trial
-        return self._trial(run, self._feeds(sizes, draw), sizes)
+        return self._random(run, sizes, draw)
 
-    def _feeds(self, sizes: Mapping[str, int], draw: int, *, overridden: bool = False) -> Feeds:
+    def _random(self, run: Run, sizes: Mapping[str, int], draw: int, *, overridden: bool = False) -> Trial:
+        trial = self._trial(run, self._feeds(sizes, draw, overridden=overridden), sizes)
+        self._joins.check(trial.feeds)  # behind the run, which tells loops that have no end
+        return trial
+
+    def _feeds(self, sizes: Mapping[str, int], draw: int, *, overridden: bool) -> Feeds:
         try:
             drawn = partial(random_feeds, self.original, self.seed + draw, sizes, overridden=overridden)
             return self._overflows.least(drawn)

@@ -501,6 +501,47 @@ def test_old_opset_passes_through() -> None:
     assert eqsat.optimize(source).report.opaque == {"LeakyRelu": 1, "Sqrt": 1}
 
 
+@pytest.mark.parametrize("opset", [7, 10])
+@pytest.mark.parametrize("reader", ["", "node", "branch"])
+def test_masks_that_nobody_reads_are_none(opset: int, reader: str) -> None:
+    """Before opset 12 nothing is said of the mask of Dropout, which exporters write even so."""
+    nodes = [node("Dropout", ["x"], ["d", "mask"], ratio=0.3)]
+    if reader == "branch":  # one that is always taken, and read as if it stood there
+        branch = onnx.helper.make_graph(
+            [*nodes, node("Cast", ["mask"], ["c"], to=1)], "b", [], [_float("d"), _float("c")]
+        )
+        nodes = [node("If", ["yes"], ["y", "z"], then_branch=branch, else_branch=branch)]
+    elif reader == "node":
+        nodes += [node("Cast", ["mask"], ["z"], to=1), node("Sqrt", ["d"])]
+    else:
+        nodes += [node("Sqrt", ["d"])]
+    outputs = ["y", "z"] if reader else ["y"]
+    graph = load_onnx(model(nodes, {"x": X}, {"yes": np.array(True)}, opset=opset, outputs=outputs))
+    dropout = next(n for n in graph.nodes if n.op == "Dropout")
+    assert (bool(dropout.opaque), len(dropout.outputs)) == (bool(reader), 2 if reader else 1)
+
+
+def test_masks_that_nobody_reads_do_not_keep_dropout_from_an_older_opset() -> None:
+    nodes = [node("Dropout", ["x"], ["d", "mask"]), node("Sqrt", ["d"])]
+    graph = load_onnx(model(nodes, {"x": X}, opset=13, outputs=["y"]))
+    written = to_model(replace(graph, envelope=replace(graph.envelope, opset=11)))
+    assert written.opset_import[0].version == 11
+    assert_same(run(written, {"x": np.abs(X)}), [np.sqrt(np.abs(X))])
+
+
+def _float(name: str) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+
+
+def test_borders_of_what_has_no_known_type_are_written_at_the_opset_that_they_have() -> None:
+    """ONNX has no ImageScaler any more; ONNX Runtime runs it."""
+    scaled = node("ImageScaler", ["x"], ["s"], bias=[1.0, 2.0, 3.0], scale=0.5)
+    source = model([scaled, node("Pad", ["s"], pads=[0, 0, 1, 1, 0, 0, 1, 1], mode="reflect")], {"x": X}, opset=7)
+    written = to_model(load_onnx(source))
+    assert written.opset_import[0].version == 7
+    assert_same(run(source, {"x": X}), run(written, {"x": X}))
+
+
 def _form(schema: onnx.defs.OpSchema) -> tuple:
     declared: dict[str, Any] = dict(schema.attributes)
     attributes = sorted((k, str(a.type), a.required, str(a.default_value)) for k, a in declared.items())

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import eqsat
 from eqsat.backends.onnx_file import save_onnx
 from eqsat.backends.onnxruntime import Session
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import DType, TensorType
 
 RNG = np.random.default_rng(0)
 
@@ -77,6 +77,29 @@ def test_types_are_those_that_the_runtime_finds(op: str) -> None:
         made = Session(model, "disable").run({"x": x})["z"]
         assert tuple(x.shape[0] if d == "n" else d for d in found.shape) == made.shape
         assert found.dtype.numpy == made.dtype
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Affine", {"alpha": 2.0, "beta": 1.0}),
+        ("Crop", {"border": [1, 2, 3, 4]}),
+        ("Crop", {"border": [1, 2, 3, 4], "scale": [5, 6]}),
+        ("ImageScaler", {"bias": [1.0, 2.0, 3.0], "scale": 0.5}),
+        ("ParametricSoftplus", {"alpha": 2.0, "beta": 1.0}),
+        ("ScaledTanh", {"alpha": 2.0, "beta": 1.0}),
+    ],
+)
+def test_types_of_what_onnx_has_no_more_are_those_that_the_runtime_finds(op: str, attributes: dict[str, Any]) -> None:
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 16, "w"])
+    made = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    nodes = [helper.make_node(op, ["x"], ["y"], **attributes), helper.make_node("Neg", ["y"], ["z"])]
+    graph = helper.make_graph(nodes, "g", [given], [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 7)], ir_version=3)
+    loaded = eqsat.load(model, dims={"n": 2, "w": 15})
+    assert loaded.nodes[0].opaque
+    ran = Session(model, "disable").run({"x": _floats(2, 3, 16, 15)})["z"]
+    assert loaded.type_of("y") == TensorType(DType.FLOAT, ran.shape)
 
 
 def test_what_the_outline_does_not_cover_has_no_type() -> None:

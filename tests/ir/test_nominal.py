@@ -44,6 +44,29 @@ def test_a_decoder_is_given_one_token(graph: Graph, expected: dict[str, int]) ->
     assert assumed_sizes(graph, {"seq": 7})["seq"] == 7
 
 
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (_graph({"x": ("n", "t"), "h": (2, "n", 64)}), {"n": 1, "t": TYPICAL_EXTENT}),
+        (_graph({"x": ("n", "t"), "h": (2, "m", 64)}), {"n": 1, "t": TYPICAL_EXTENT, "m": 1}),
+        (_graph({"x": (1, "t", 8)}), {"t": TYPICAL_EXTENT}),
+        (_graph({"x": ("n", 8), "y": (1, "tokens", 8)}), {"n": 1, "tokens": TYPICAL_EXTENT}),
+        (_graph({"x": ("seq_len", "batch_size", 8)}), {"seq_len": TYPICAL_EXTENT, "batch_size": 1}),
+        (_graph({"x": ("num_nodes", 8)}), {"num_nodes": TYPICAL_EXTENT}),
+        (_graph({"tokens": ("tokens.0", "tokens.1")}), {"tokens.0": 1, "tokens.1": TYPICAL_EXTENT}),
+        (_graph({"batch": ("batch.0",)}), {"batch.0": TYPICAL_EXTENT}),
+    ],
+    ids=[
+        *("state", "state of another name", "one sequence", "tokens beside a batch", "steps first", "nodes"),
+        *("tokens without names", "batch without names"),
+    ],
+)
+def test_batches_are_told_from_what_else_comes_first_and_found_where_they_do_not(
+    graph: Graph, expected: dict[str, int]
+) -> None:
+    assert assumed_sizes(graph, {}) == expected
+
+
 def test_tokens_are_told_from_the_length_of_all_keys_where_the_file_names_it() -> None:
     graph = _graph({"ids": ("batch", "seq"), "mask": ("batch", "total")}, ("batch", 2, "stored", 8), ("batch", 1, 2, 8))
     named = tensor_type("float32", ("batch", 2, "total", 8))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -328,3 +329,43 @@ def test_the_second_run_overrides_weights_where_the_original_makes_something_of_
     first, second = ({n for n in given if not np.array_equal(t.feeds[n], given[n])} for t in trials)
     assert not first
     assert second == (given.keys() - {"shape"} if steps == "MB" else set())
+
+
+def test_parts_that_do_not_fit_together_are_not_tried() -> None:
+    """Behind the end of ``x`` there is nothing to join the state to, and ONNX Runtime hands out what was in memory."""
+    b = GraphBuilder("step")
+    x, state, i = b.input("x", "float32", (1, 4, "n")), b.input("s", "float32", (1, 1, 1)), b.input("i", "int64", (1,))
+    step = b.op("Slice", x, i, b.op("Add", i, b.constant([1], "int64")), b.constant([2], "int64"))
+    graph = b.finish({"y": b.op("Concat", step, state, axis=1)})
+    run = session_of(graph).run
+    trials = Trials(graph, 2, 0)
+    found = trials.run(run, run)
+    assert len(found) == 2
+    assert all(t.feeds["i"].item() < t.sizes["n"] for t in (*found, *trials.empty(run, found[0], graph)))
+
+
+def test_parts_joined_at_an_opset_that_is_not_read_are_tried() -> None:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, k]) for n, k in (("a", 3), ("b", 4), ("y", 7))]
+    graph = helper.make_graph([helper.make_node("Concat", ["a", "b"], ["y"], axis=1)], "g", values[:2], values[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=3)
+    assert eqsat.optimize(model).report.verification["verdict"] == "equal"
+
+
+@pytest.mark.parametrize(
+    ("key", "vocabulary"), [(TensorProto.STRING, ["rooms", "area", "age"]), (TensorProto.INT64, [3, 5, 1000])]
+)
+def test_maps_have_keys_that_are_looked_up(key: int, vocabulary: list[int] | list[str]) -> None:
+    """Features by their names, as pipelines of scikit-learn and Core ML take them."""
+    given = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    looked_up: dict[str, Any] = {f"{'string' if key == TensorProto.STRING else 'int64'}_vocabulary": vocabulary}
+    nodes = [helper.make_node("DictVectorizer", ["m"], ["v"], domain="ai.onnx.ml", **looked_up)]
+    nodes.append(helper.make_node("Identity", ["v"], ["y"]))
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("m", given)], [made])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    drawn = [random_feeds(load_onnx(model), seed)["m"] for seed in range(8)]
+    assert all(m and m.keys() <= set(vocabulary) for m in drawn)
+    assert len({frozenset(m) for m in drawn}) > 1
+    found = eqsat.optimize(model).report.verification
+    assert (found["verdict"], found["runs"]) == ("equal", 2)

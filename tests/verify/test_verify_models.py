@@ -18,6 +18,7 @@ from eqsat.backends.onnx_weights import files_of_weights
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError, ModelError, OptionError, VerificationError
 from eqsat.exactness import Exactness
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.constants import Constant, FileRange, file_stamp
 from eqsat.ir.graph import NO_ATTRIBUTES, Graph
@@ -27,6 +28,7 @@ from eqsat.verification import Verification, verify_models, verify_program
 from eqsat.verification.compare import Yardstick, distance
 from eqsat.verification.pieces import session_of
 from eqsat.verification.reference import tolerance
+from eqsat.verification.sensitivity import Sensitivity
 
 
 def saved(graph: Graph, path: Path) -> Path:
@@ -398,3 +400,25 @@ def test_an_output_of_another_shape_is_wrong_where_a_kernel_is() -> None:
 def test_an_output_of_another_shape_is_wrong_where_no_kernels_are_known(tmp_path: Path) -> None:
     found = verify_models(saved(_kept(), tmp_path / "a.onnx"), saved(_kept(by_one_factor=True), tmp_path / "b.onnx"))
     assert found.verdict == "failed"
+
+
+def _of_opset_10(rows: int | str) -> Graph:
+    """A mask that is read holds the file at the opset it has: that of Dropout was defined anew at 12."""
+    types = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [rows, 64]) for v in "xy"]
+    mask = helper.make_tensor_value_info("mask", TensorProto.BOOL, [rows, 64])
+    nodes = [helper.make_node("Dropout", ["x"], ["d", "mask"]), helper.make_node("Exp", ["d"], ["y"])]
+    graph = helper.make_graph(nodes, "old", types[:1], [types[1], mask])
+    return load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=7))
+
+
+@pytest.mark.parametrize(("rows", "said"), [(4, False), ("n", True)])
+def test_noise_is_none_of_what_an_old_opset_lacks(rows: int | str, said: bool) -> None:
+    """Where extents may be 0 the noise takes a newer one; then the noise is left out, and nothing else."""
+    graph, feeds = _of_opset_10(rows), {"x": np.linspace(-1, 1, 256, dtype=np.float32).reshape(4, 64)}
+    sensitivity = Sensitivity(graph, Exactness.ROUNDING)
+    reference = {"y": session_of(graph).run(feeds)["y"]}
+    yardsticks = {"y": Yardstick(reference["y"])}
+    strict = yardsticks["y"].judge(reference["y"]).tolerance
+    sensitivity.observe(yardsticks, feeds, 0, 0)
+    assert ["cannot be run with noise" in note for note in sensitivity.notes] == [True] * said
+    assert (yardsticks["y"].judge(reference["y"]).tolerance > strict) is not said

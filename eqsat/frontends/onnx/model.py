@@ -127,6 +127,7 @@ def _graph_of(
             pool,
             files,
             set(names),
+            set(needed),
             lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
             counts,
         ),

@@ -44,7 +44,8 @@ class StaleTypes(Exception):
 class Reader:
     """The pass over the nodes. Implements `eqsat.frontends.onnx.versions.Values`.
 
-    ``stored`` are the types the file gives to intermediate values; they fill in what inference cannot know.
+    ``stored`` are the types the file gives to intermediate values; they fill in what inference cannot know. ``needed`` are the
+    values that are read.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Reader:
         pool: ConstantPool,
         files: ExternalFiles,
         names: set[str],
+        needed: set[str],
         read_graph: ReadGraph,
         counts: Counts,
     ) -> None:
@@ -68,6 +70,7 @@ class Reader:
         self._pool = pool
         self._files = files
         self._names = names
+        self._needed = needed
         self._read_graph = read_graph
         self.counts = counts
         self._small: dict[str, np.ndarray | None] = {}
@@ -94,6 +97,9 @@ class Reader:
 
     def fresh_name(self, stem: str) -> str:
         return fresh_name(stem, self._names)
+
+    def is_read(self, value: str) -> bool:
+        return value in self._needed
 
     # the pass
 
@@ -129,6 +135,7 @@ class Reader:
         nodes, constants = opened
         self.stored = {name: t for name, t in self.stored.items() if name not in raw.outputs}  # said of either branch
         self.constants.update((name, self._pool.intern(constant)) for name, constant in constants.items())
+        self._needed.update(name for node in nodes for name in (*node.inputs, *node.captures))
         return in_order(nodes, {*self.constants, *self.types})
 
     def _convert(self, raw: RawNode) -> Sequence[Node]:

@@ -114,7 +114,7 @@ def _pad_up(node: Node, values: Values) -> Node | None:
 def _pad_down(node: Node, values: Values) -> Node | None:
     pads = _listed(node, 1, values)
     value = values.constant(node.inputs[2]) if get_input(node, 2) else np.float32(0)
-    if pads is None or value is None or not values.type_of(node.inputs[0]).dtype.is_float:
+    if pads is None or value is None:
         return None
     number = float(value.item())
     if float(np.float32(number)) != number and number == number:

@@ -59,19 +59,19 @@ add_step("Clip", 11, _clip_up, _clip_down)
 
 
 def _dropout_up(node: Node, values: Values) -> Node | None:
-    if any(node.outputs[1:]):
+    if any(map(values.is_read, node.outputs[1:])):
         return None
-    ratio = node.attributes.get("ratio")
+    plain, ratio = replace(node, outputs=node.outputs[:1]), node.attributes.get("ratio")
     if ratio is None:
-        return node
+        return plain
     name = values.add_constant(np.array(ratio, np.float32), f"{node.outputs[0]}_ratio")
-    return set_attributes(set_inputs(node, [node.inputs[0], name]), ratio=None)
+    return set_attributes(set_inputs(plain, [node.inputs[0], name]), ratio=None)
 
 
 def _dropout_down(node: Node, values: Values) -> Node | None:
     ratio = values.constant(node.inputs[1]) if get_input(node, 1) else np.float32(0.5)
     training = values.constant(node.inputs[2]) if get_input(node, 2) else np.False_
-    if any(node.outputs[1:]) or ratio is None or training is None or bool(training):
+    if any(map(values.is_read, node.outputs[1:])) or ratio is None or training is None or bool(training):
         return None
     kept = replace(set_inputs(node, node.inputs[:1]), outputs=node.outputs[:1])
     return set_attributes(kept, ratio=float(ratio) if get_input(node, 1) else None, seed=None)

@@ -36,6 +36,10 @@ class Values(Protocol):
 
     def fresh_name(self, stem: str) -> str: ...
 
+    def is_read(self, value: str) -> bool:
+        """Whether a node reads ``value``, or it is an output."""
+        ...
+
 
 Change = Callable[[Node, Values], Node | list[Node] | None]
 """Rewrites a node across one version; ``None`` if this node has no equivalent on the other side."""
