@@ -5,6 +5,7 @@
     RMSNorm(x) == SimplifiedLayerNormalization(x)                 norms                        `norms`
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms of sums                `norms`
     mean(x over rows) == 1/n @ x                                  slow reductions              `sums`
+    x[:, None] * y[None, :] == x[:, None] @ y[None, :]            slow over short rows         `sums`
     Softmax(x over channels) == T(Softmax(T(x)))                  slow along such axes         `lines`
     LRN(x) == x / (k + band @ x^2) ** b                           slow on images               `images`
     AveragePool(x) == Conv(x, 1/n)                                where channels fill no block `images`
