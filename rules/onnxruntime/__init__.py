@@ -15,7 +15,7 @@
     Mish(x) == x * n / (n + 2)                                    slow functions               `activations`
     Conv(sequence) == Conv(image of one row)                      slow without blocks          `blocks`
     Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads apart, biases          `attention`
-    Attention(q, k, v, m, pk, pv) == MultiHeadAttention(...)      shared or stored keys        `shared_heads`
+    Attention(q, k, v, m, pk, pv) == MultiHeadAttention(...)      shared or stored keys        `shared_heads`, `grouped_queries`
     H(x @ w) == x @ H(w)                                          the order of heads           `head_order`
     RotaryEmbedding(x, c, s) == RotaryEmbedding(x, 0, c, s)       positions                    `rotary`
     GroupQueryAttention(RotaryEmbedding(q), ...) == GroupQueryAttention(q, ...)                `turned_heads`
