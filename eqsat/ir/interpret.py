@@ -16,7 +16,7 @@ def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
     Loop has one, where its body is read."""
     definition = definition_of(node)
     if definition is None:
-        if node.key == "Loop" and all(body.graph is not None for body in node.attributes.bodies):
+        if node.key == "Loop" and [body.graph is not None for body in node.attributes.bodies] == [True]:
             return _looped(node, inputs)
         label = f"{node.key} {node.name!r}" if node.name else node.key
         if operator(node.key) is not None:

@@ -126,12 +126,12 @@ class Prices:
     def _iterations(self, handle: int) -> float:
         """What a Loop takes for its iterations, where a rule knows what does without: else it is in no choice."""
         egraph, node = self.egraph, self.egraph.nodes[handle]
-        if node.opaque is None or node.op != "Loop":
+        bodies = node.attributes.bodies if node.opaque is not None and node.op == "Loop" else ()
+        if not bodies or bodies[0].graph is None or node.children[0] == ABSENT_INPUT:
             return 0.0
         results = (handle, *(u for u in egraph.users_of(handle) if egraph.nodes[u].op == PROJECTION))
-        limit = None if node.children[0] == ABSENT_INPUT else egraph.value_of(node.children[0])
-        body = node.attributes.bodies[0].graph
-        if body is None or limit is None or all(len(egraph.members(egraph.find(u))) == 1 for u in results):
+        limit, body = egraph.value_of(node.children[0]), bodies[0].graph
+        if limit is None or limit.size != 1 or all(len(egraph.members(egraph.find(u))) == 1 for u in results):
             return 0.0
         return int(limit.reshape(())) * math.fsum(
             self.model.kernel_cost(work_of_node(body, n), self.target) for n in body.nodes

@@ -43,11 +43,10 @@ class _Body:
     """The body of a Loop, with the values of the graph around that it is given."""
 
     def __init__(self, node: Ref, inputs: Sequence[Ref | None]) -> None:
-        (body,) = node.attributes.bodies
-        if body.graph is None:
+        body, own = node.attributes.bodies[0], len(inputs) - captures_of(node.attributes)
+        if body.graph is None or len(node.attributes.bodies) > 1 or not 2 <= own <= len(body.graph.outputs) + 1:
             raise Unmet("the body is not read")
         self.graph: Graph = body.graph
-        own = len(inputs) - captures_of(node.attributes)
         self._around = dict(zip(body.captures, inputs[own:], strict=True))
         self._makers = self.graph.producers()
         self._limit, self._goes_on, *self.initial = inputs[:own]
@@ -101,7 +100,7 @@ class _Body:
 
     def sequences(self) -> Iterator[_Sequence]:
         """Each that an iteration reads a row of, if it has as many as there are iterations."""
-        iterations = 0 if self._limit is None else int(self._limit.value.reshape(()))
+        iterations = 0 if self._limit is None or self._limit.type.size != 1 else int(self._limit.value.reshape(()))
         if not self._runs_to_the_end(iterations):
             return
         for node in self.graph.nodes:
@@ -201,6 +200,7 @@ def lift_recurrent_operator(view: GroupView) -> Iterator[Merge]:
     for node, inputs in view.nodes(f"{OPAQUE}::Loop"):
         for body, ends, rows in established(_read, [(node, inputs)]):
             for place, value in (outputs_of(view, node) or {0: node}).items():
-                found = ends.get(place) if place < len(body.states) else rows.get(body.results[place])
+                rest = body.results[place : place + 1]
+                found = ends.get(place) if place < len(body.states) else rows.get(rest[0]) if rest else None
                 if found is not None:
                     yield value, found
