@@ -112,6 +112,10 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("merge_convs_with_enlarged_kernels", "explicit padding"),
         ("merge_convs_with_enlarged_kernels", "the number of channels is known"),
         ("multiply_constant_factors_first", "a @ b finite"),
+        *(
+            ("multiply_into_recurrent_weights", name)
+            for name in ("v @ w finite", "v @ w keeps its digits", "v @ c and b finite")
+        ),
         ("move_pad_into_max_pool", "ceil_mode is 0"),
         *((f"move_shift_behind_{op}", "the sum of c * w finite") for op in ("conv", "gemm", "matmul")),
         ("move_scale_behind_movement", "the scale is finite"),

@@ -121,7 +121,7 @@ class Extraction:
     included; ``launches_before``: how many the original has, 0 if not known. ``seconds``: of the stages ``extract`` and
     ``lower``. ``placement``: where things are, on a machine of several devices (docs/report.md). ``work``: what the
     choice took. ``passed_opset``: where the program is of a newer opset than every supported release of ONNX Runtime loads, that
-    opset and the ``cost`` of the best program there.
+    opset and the ``cost`` of the best program there. ``of_any_opset``: whether it is the best of all opsets.
     """
 
     target: Target
@@ -135,6 +135,7 @@ class Extraction:
     launches_before: int = 0
     work: WorkDone = field(default_factory=WorkDone)
     passed_opset: dict[str, float] = field(default_factory=dict[str, float])
+    of_any_opset: bool = False
 
     @property
     def target_name(self) -> str:
@@ -173,7 +174,7 @@ def extract_program(
     raised = replace(saturated, encoding=replace(saturated.encoding, graph=at_any_opset(graph)), _writable={})
     newer = _extract_at_limit(raised, target, model, effort)
     if not withheld_operators(graph, {n.op for n in newer.program.graph.nodes if not n.domain}):
-        return newer
+        return replace(newer, of_any_opset=True)
     found = _extract_at_limit(saturated, target, model, again).after(newer)
     if not worth_an_opset(newer.selection.cost, found.selection.cost):
         return found

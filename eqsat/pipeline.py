@@ -203,7 +203,8 @@ def _missed(growth: Growth, extraction: Extraction) -> dict[str, dict[str, int]]
     chosen = {h for _, handles in extraction.kernels for h in handles}
 
     def may_have(enode: int) -> bool:
-        return writable(egraph.nodes[enode].key, input_types(egraph, enode))
+        node = egraph.nodes[enode]
+        return writable(node.key, input_types(egraph, enode)) or (extraction.of_any_opset and not node.domain)
 
     return why_unfused(egraph, growth.rules, chosen, may_have, growth.in_vain)
 

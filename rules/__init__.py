@@ -8,6 +8,7 @@
 | `quantised` | quantisation, and the operators that run on integers because of it |
 | `attention` | attention and rotary positions, read back from what exporters spell out |
 | `recognise` | activations and norms read back, and spelled out where a target has no kernel |
+| `recurrence` | loops over sequences as recurrent operators |
 | `parallel` | products and convolutions of one input side by side |
 | `onnxruntime` | the fused operators that ONNX Runtime has kernels for |
 """

@@ -265,6 +265,8 @@ class RuleApplier:
     def _merged(self, rule: GroupRule, ref: Ref, term: Term, look: Look, wholes: dict[int, _Whole]) -> bool:
         """Whether a value was not known to be what a group rule says. ``wholes``: what terms are outputs of, by identity."""
         egraph = self._egraph
+        if self._overflows(rule, ref.handle):
+            return False
         of = term.args[0] if isinstance(term, Apply) and term.op == PROJECTION else term
         whole = wholes.get(id(of))
         if whole is None:
@@ -272,7 +274,7 @@ class RuleApplier:
         handle = whole.handle if of is term else egraph.add_term(whole.output(term), rule.name)
         if egraph.find(handle) == egraph.find(ref.handle):
             return False
-        if self._overflows(rule, ref.handle) or not self._may_merge(rule.name, ref.handle, handle, raises=rule.raises):
+        if not self._may_merge(rule.name, ref.handle, handle, raises=rule.raises):
             return False
         left = ref.handle if ref.enode < 0 else ref.enode
         return egraph.union(left, handle, rule.name, premises_of(egraph, look, left, whole.leaves))

@@ -22,7 +22,7 @@ from eqsat.ir.infer import infer_types
 from eqsat.ir.limits import Limits, largest
 from eqsat.ir.operator import Operator, definition_of, operator, split_key
 from eqsat.ir.types import Dim, Type
-from eqsat.rewrite import PROJECTION, Apply, Literal, Ref, Term
+from eqsat.rewrite import OPAQUE, PROJECTION, Apply, Literal, Ref, Term
 
 
 class EGraph:
@@ -163,7 +163,7 @@ class EGraph:
         if definition is None:
             number = len(self._leaf_numbers)
             self._leaf_numbers[node, number] = number
-            domain = f"opaque_{node.domain}"
+            domain = f"{OPAQUE}{node.domain}"
             return self._add(ENode(node.op, domain, node.attributes, number, tuple(children), outputs, "", node), type)
         if definition.deterministic:
             number = self.number_of(node.attributes)

@@ -44,7 +44,7 @@ class EGraphView:
         new = range(self._end, len(egraph.nodes))
         for handle in new:
             node = egraph.nodes[handle]
-            if node.opaque is None and node.key not in (CONSTANT, INPUT):
+            if (node.opaque is None or node.attributes.bodies) and node.key not in (CONSTANT, INPUT):
                 self._by_op.setdefault(node.key, []).append(handle)
         touched = egraph.changes.touched
         for handle in (*new, *touched[self._read :]):
@@ -158,10 +158,10 @@ class Look:
         whole: bool | None = None  # whether it has asked for all of them
         for handle in handles:
             node = egraph.nodes[handle]
-            if node.opaque is not None:
-                continue
-            if node.key in self.showed.operators or self._reads(node.children):
+            if node.key in self.showed.operators or (node.opaque is None and self._reads(node.children)):
                 yield handle
+                continue
+            if node.opaque is not None:
                 continue
             if whole is None:
                 whole = not self.showed.spelled.isdisjoint(egraph.members(cls))

@@ -25,7 +25,7 @@ from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
-from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.interpret import evaluate_node, evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.operators.matmul import as_kernels_do
 from eqsat.ir.types import TensorType, compatible, is_array, type_of_array
@@ -150,11 +150,15 @@ class _Checker:
         if node.op == PROJECTION:
             parts = self._values[children[0]]
             return parts[node.attribute_number] if node.attribute_number < len(parts) else None
-        if egraph.definition(handle) is None and (node.opaque is None or node.opaque.opaque or node.opaque.domain):
+        if egraph.definition(handle) is None and (node.opaque is None or not node.attributes.bodies):
             return None
         inputs = [None if c == ABSENT_INPUT else self._values[c] for c in children]
         try:
-            results = evaluate_operator(node.key, node.attributes, inputs, node.outputs)
+            results = (
+                evaluate_operator(node.key, node.attributes, inputs, node.outputs)
+                if node.opaque is None
+                else evaluate_node(node.opaque, inputs)
+            )
         except ModelError as error:  # the reference evaluator has no implementation, or not of this
             self._failures[handle] = str(error)
             return None

@@ -12,14 +12,38 @@ from eqsat.ir.types import DType, TensorType
 
 
 def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Outputs of one node. Absent inputs are ``None``. Raises `ModelError` for an operator without a definition."""
+    """Outputs of one node. Absent inputs are ``None``. Raises `ModelError` for an operator without a definition; of control flow
+    Loop has one, where its body is read."""
     definition = definition_of(node)
     if definition is None:
+        if node.key == "Loop" and [body.graph is not None for body in node.attributes.bodies] == [True]:
+            return _looped(node, inputs)
         label = f"{node.key} {node.name!r}" if node.name else node.key
         if operator(node.key) is not None:
             raise ModelError(f"{label}: its definition does not cover this node: {node.opaque}")
         raise UndefinedError(f"{label}: the reference interpreter has no definition of this operator")
     return evaluate_operator(node.key, node.attributes, inputs, len(node.outputs))
+
+
+def _looped(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Outputs of a Loop: its states at the end, and the rows that its iterations make."""
+    (body,) = node.attributes.bodies
+    graph = body.graph
+    assert graph is not None
+    own = len(inputs) - len(body.captures)
+    limit, goes_on, *states = inputs[:own]
+    around = {name: x for name, x in zip(body.captures, inputs[own:], strict=True) if name in graph.inputs}
+    rows: list[Sequence[Any]] = []
+    while (limit is None or len(rows) < limit) and (goes_on is None or goes_on):
+        number, whether, *names = graph.inputs[:own]
+        given = {number: np.asarray(len(rows)), whether: np.asarray(True), **dict(zip(names, states, strict=True))}
+        found = run(graph, given | around)
+        goes_on, *results = [found[name] for name in graph.outputs]
+        states, made = results[: len(states)], results[len(states) :]
+        rows.append(made)
+    if not rows and len(graph.outputs) > 1 + len(states):
+        raise ModelError(f"Loop {node.name!r}: no iteration makes a row, so that their extents are not known")
+    return (*states, *(np.stack(each) for each in zip(*rows, strict=True)))
 
 
 FAILURES = (EqsatError, ArithmeticError, ValueError, TypeError, IndexError, NotImplementedError)

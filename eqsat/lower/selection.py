@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.cost.families import has_blocks
-from eqsat.cost.model import VIEW_PRICE, CostModel, Work, at_load, work_of
+from eqsat.cost.model import VIEW_PRICE, CostModel, Work, at_load, work_of, work_of_node
 from eqsat.cost.target import Target
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
@@ -119,8 +119,23 @@ class Prices:
             work = replace(work_of_enode(egraph, handle), dequantised=dequantised)
             price = self.model.kernel_cost(at_load(work) if loaded else work, self.target)
             dearer = moves or node.key in self.target.from_pairs
-            price = self._known[key] = price + VIEW_PRICE * (dearer and self.model.unit == "kernels")
+            price += VIEW_PRICE * (dearer and self.model.unit == "kernels")
+            price = self._known[key] = price + self._iterations(handle)
         return price
+
+    def _iterations(self, handle: int) -> float:
+        """What a Loop takes for its iterations, where a rule knows what does without: else it is in no choice."""
+        egraph, node = self.egraph, self.egraph.nodes[handle]
+        bodies = node.attributes.bodies if node.opaque is not None and node.op == "Loop" else ()
+        if not bodies or bodies[0].graph is None or node.children[0] == ABSENT_INPUT:
+            return 0.0
+        results = (handle, *(u for u in egraph.users_of(handle) if egraph.nodes[u].op == PROJECTION))
+        limit, body = egraph.value_of(node.children[0]), bodies[0].graph
+        if limit is None or limit.size != 1 or all(len(egraph.members(egraph.find(u))) == 1 for u in results):
+            return 0.0
+        return int(limit.reshape(())) * math.fsum(
+            self.model.kernel_cost(work_of_node(body, n), self.target) for n in body.nodes
+        )
 
     def _moves_recomputed(self, handle: int) -> bool:
         node = self.egraph.nodes[handle]

@@ -22,6 +22,7 @@ from eqsat.rewrite.registry import (
 from eqsat.rewrite.rules import AnyRule, Finder, GroupRule, GroupView, Merge, RightSide, Rule, Sample, shared
 from eqsat.rewrite.terms import (
     NOT_ESTABLISHED,
+    OPAQUE,
     PROJECTION,
     WIDEST,
     Apply,
@@ -40,6 +41,7 @@ from eqsat.rewrite.terms import (
 
 __all__ = [
     "NOT_ESTABLISHED",
+    "OPAQUE",
     "PROJECTION",
     "WIDEST",
     "AnyRule",

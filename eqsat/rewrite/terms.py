@@ -17,6 +17,9 @@ from eqsat.ir.types import Dim, DType, Shape, TensorType
 PROJECTION = "Proj"
 """Pseudo-operator: output ``index`` of an operator with several outputs."""
 
+OPAQUE = "opaque_"
+"""Begins the domain of e-nodes that are equal only to themselves. Group rules see those with bodies: ``opaque_::Loop``."""
+
 WIDEST = 32
 """Inputs that an operator of a pattern may have. Operators of ONNX and of its runtimes that take no lists have at most 22."""
 

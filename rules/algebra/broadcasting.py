@@ -12,8 +12,8 @@ from eqsat.ir.schema_operator import further_inputs
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, for_each_operator, shared
 from eqsat.rules.terms import by_class, complete_nodes
+from eqsat.rules.views.counting import is_view
 from eqsat.rules.views.extents import repeated
-from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import moves_elements
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
 

@@ -17,7 +17,7 @@ from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.attention.magnitudes import FLOORS
 from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, Steps, are_numbers, is_number, quantising
 from eqsat.rules.terms import Node, established, nodes_by_class
-from eqsat.rules.views.indices import Indices
+from eqsat.rules.views.counting import Indices
 
 R = TypeVar("R", Probabilities, Scores)
 T = TypeVar("T")

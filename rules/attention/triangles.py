@@ -18,7 +18,7 @@ from eqsat.rules.attention.elements import elements_of
 from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.scores import FLOATS
 from eqsat.rules.terms import established
-from eqsat.rules.views.indices import is_view
+from eqsat.rules.views.counting import is_view
 from eqsat.rules.views.movement import cuts
 from eqsat.rules.views.triangles import triangle
 

@@ -5,6 +5,7 @@
     RMSNorm(x) == SimplifiedLayerNormalization(x)                 norms                        `norms`
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms of sums                `norms`
     mean(x over rows) == 1/n @ x                                  slow reductions              `sums`
+    x[:, None] * y[None, :] == x[:, None] @ y[None, :]            slow over short rows         `sums`
     Softmax(x over channels) == T(Softmax(T(x)))                  slow along such axes         `lines`
     LRN(x) == x / (k + band @ x^2) ** b                           slow on images               `images`
     AveragePool(x) == Conv(x, 1/n)                                where channels fill no block `images`
@@ -14,7 +15,7 @@
     Mish(x) == x * n / (n + 2)                                    slow functions               `activations`
     Conv(sequence) == Conv(image of one row)                      slow without blocks          `blocks`
     Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads apart, biases          `attention`
-    Attention(q, k, v, m, pk, pv) == MultiHeadAttention(...)      shared or stored keys        `shared_heads`
+    Attention(q, k, v, m, pk, pv) == MultiHeadAttention(...)      shared or stored keys        `shared_heads`, `grouped_queries`
     H(x @ w) == x @ H(w)                                          the order of heads           `head_order`
     RotaryEmbedding(x, c, s) == RotaryEmbedding(x, 0, c, s)       positions                    `rotary`
     GroupQueryAttention(RotaryEmbedding(q), ...) == GroupQueryAttention(q, ...)                `turned_heads`

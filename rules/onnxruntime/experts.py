@@ -21,7 +21,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.cuts import Cut, cuts
 from eqsat.rules.terms import by_class, complete_nodes, established, int64s, last_axes_exchanged, reshape, transpose
-from eqsat.rules.views.indices import is_view
+from eqsat.rules.views.counting import is_view
 from eqsat.samples import Drawing, Instance, Sampler
 
 QUICK_GELU = "com.microsoft::QuickGelu"

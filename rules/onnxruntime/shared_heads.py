@@ -1,11 +1,9 @@
 """Attention in rows, as ONNX Runtime has kernels that store keys and values, or share them among heads.
 
     Attention(q, k, v, m, pk, pv) == MultiHeadAttention(rows(q), k, v, m, pk, pv)      heads that share as rows of one head
-    Attention(q, k, v, m, pk, pv) == GroupQueryAttention(q, k, v, pk, pv, ..., m)      for known lengths
 
 Heads that share keys and values are one head with as many times the queries: their order is changed so that those of one place
-are rows side by side, which `head_order` does to the weights before and behind. GroupQueryAttention takes them as they are,
-with as many queries as new keys, and with a cache one sequence, or one query of each: where both are symbols it may refuse.
+are rows side by side, which `head_order` does to the weights before and behind.
 """
 
 import math
@@ -18,9 +16,8 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import add, multiply, quotient
-from eqsat.ir.operators.onnxruntime_attention import BLOCK
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, literal
+from eqsat.rewrite import PROJECTION, Condition, GroupView, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.attention.layout import SWAP, has_only, heads_in_rows
 from eqsat.rules.attention.mask_forms import before_shift
 from eqsat.rules.onnxruntime.attention import (
@@ -34,7 +31,7 @@ from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
 
-def _shared(d: Sampler) -> Instance:
+def draw_attention(d: Sampler) -> Instance:
     """Attention in rows, with and without a cache, a mask and causality; now and then of a size that has no kernel."""
     drawing = Drawing()
     batch, groups, new, before = d.extents(4)
@@ -74,7 +71,7 @@ def _shifted(d: Sampler, drawing: Drawing, batch: int, heads: int, queries: int,
     return drawing.op("Expand", shifted, [1, 1, queries, keys])
 
 
-def _uses(view: GroupView) -> Iterator[Match]:
+def uses_of_attention(view: GroupView) -> Iterator[Match]:
     """Each output that GroupQueryAttention has, too, of Attention; ``part`` is its number if there are several."""
     for node, inputs in view.nodes("Attention"):
         operands = dict(zip(("q", "k", "v", "mask", "pk", "pv", "lengths"), (*inputs, *[None] * 7), strict=False))
@@ -88,7 +85,7 @@ def _uses(view: GroupView) -> Iterator[Match]:
 def _uses_of_rows(view: GroupView) -> Iterator[Match]:
     """Each of these, also with ``bias``: the mask before its rows were shifted to make NaN where they forbid everything."""
     masks = before_shift(view)
-    for use in _uses(view):
+    for use in uses_of_attention(view):
         found = {name: use[name] for name in NAMES.split()}
         yield Match({**found, "bias": None}, use.root)
         for bias in masks.get(use.mask.handle, ()) if use.mask is not None else ():
@@ -118,44 +115,6 @@ USED = (
     "the result, keys or values: part in (None, 0, 1, 2)",
     "neither capped nor in windows, nor of several lengths: lengths is None and has_only(a, 'is_causal')",
 )
-# --- as GroupQueryAttention
-
-SHARED = (
-    *USED,
-    "heads side by side: q.rank == 3",
-    "as many queries as new keys: k.shape[:2] == q.shape[:2]",
-    f"heads in blocks of {BLOCK}: q.static_shape[2] // a.attr('q_num_heads') % {BLOCK} == 0",
-    "with a cache one sequence, or one query of each: pk is None or 1 in q.shape[:2]",
-    worthwhile(
-        "causality, shared keys or a cache: without, MultiHeadAttention takes as long, in older releases, too: "
-        "a.attr('is_causal', 0) or pk is not None or k.shape != q.shape"
-    ),
-    worthwhile("sequences of known length: q.type.is_static and isinstance(total(k, pk), int)"),
-    worthwhile("kernels for values as wide as keys: v.shape == k.shape"),
-    worthwhile(
-        "kernels for masks of floats with four axes, for each query and key: "
-        "(mask is None or mask.dtype is float32) and is_of_all(mask, q.shape[1], total(k, pk))"
-    ),
-    "no row of the mask forbids everything: "
-    "mask is None or (mask.low > -inf if a.attr('is_causal', 0) else leaves_rows_open(mask))",
-)
-
-
-@group_rule(find=_uses, where=SHARED, sample=_shared)
-def use_group_query_attention(m: Match) -> Apply:
-    """``Attention(q, k, v, mask, pk, pv, q_num_heads=n, kv_num_heads=g) == GroupQueryAttention(q, k, v, pk, pv, total - 1, total,
-    mask, num_heads=n, kv_num_heads=g)``, with its three outputs, for as many queries as new keys.
-    """
-    keys = int(total(m.k, m.pk))
-    lengths = literal(np.full(m.q.static_shape[0], keys - 1, np.int32))
-    numbers = {"num_heads": m.a.attr("q_num_heads"), "kv_num_heads": m.a.attr("kv_num_heads")}
-    how = {"do_rotary": 0, "causal": m.a.attr("is_causal", 0), "scale": m.a.attr("scale")}
-    operands = (m.q, m.k, m.v, m.pk, m.pv, lengths, literal(np.int32(keys)), None, None, None, m.mask)
-    found = apply("com.microsoft::GroupQueryAttention", *operands, outputs=1 if m.part is None else 3, **numbers, **how)
-    return found if m.part is None else found.output(m.part)
-
-
-# --- heads that share keys and values as rows of one head
 
 
 class _Rows(NamedTuple):
@@ -272,7 +231,7 @@ ROWS = [
 ]
 
 
-@group_rule(find=_uses_of_rows, where=ROWS, sample=_shared)
+@group_rule(find=_uses_of_rows, where=ROWS, sample=draw_attention)
 def use_multi_head_attention(m: Match) -> Term:
     """``Attention(q, k, v, mask, pk, pv, q_num_heads=r*g, kv_num_heads=g) == MultiHeadAttention(rows(q), k, v, mask, pk, pv,
     num_heads=g)``, with its three outputs: heads of one group are rows side by side. A row that may look at nothing gives zeros,

@@ -14,6 +14,8 @@ import numpy as np
 from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operators.quantization import spread
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.terms import mul, sub
@@ -69,18 +71,16 @@ equation(
 # --- convolutions
 
 
-def along(p: Ref, w: Ref, i: int) -> np.ndarray:
-    """Scales or zero points of ``w`` as floats that broadcast along its axis ``i``."""
-    values = p.elements.astype(np.float32)
-    return values.reshape([-1 if axis == i % w.rank else 1 for axis in range(w.rank)]) if values.ndim else values
-
-
 def at_load(w: Ref, s: Ref, z: Ref | None, i: int) -> Term:
     """What DequantizeLinear makes of weights."""
+    scale, zero = (
+        None if p is None else spread(p.elements, Attributes({"axis": i}), w.static_shape).astype(np.float32)
+        for p in (s, z)
+    )
     integers = apply("Cast", w, to=int(DType.FLOAT))
-    if z is not None and along(z, w, i).any():
-        integers = sub(integers, literal(along(z, w, i)))
-    return mul(integers, literal(along(s, w, i)))
+    if zero is not None and zero.any():
+        integers = sub(integers, literal(zero))
+    return mul(integers, literal(scale))
 
 
 for op in ("Conv", "ConvTranspose"):

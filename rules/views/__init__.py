@@ -2,7 +2,7 @@
 
     Reshape(Reshape(x, a), b) == Reshape(x, b)                    one normal form              `reshapes`
     Shape(f(x)) == Shape(input)                                    extents by their symbols      `extents`
-    GatherND(x, all places in order) == x                         look-ups that move nothing   `indices`
+    GatherND(x, all places in order) == x                         look-ups that move nothing   `indices`, `counting`
     ScatterND(x, all places in order, y) == y                     nothing of x is left         `scatters`
     Transpose(ScatterND(Transpose(x), i, y)) == ScatterND(x, j, y)  along an axis               `scatters`
     ScatterND(x, [2, 3], y) == Concat(x[:2], y, x[4:])            side by side                 `scatters`

@@ -15,8 +15,8 @@ from eqsat.ir.extents import multiply
 from eqsat.ir.operator import operators_with
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, literal, shared
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
+from eqsat.rules.views.counting import is_view
 from eqsat.rules.views.extents import viewed
-from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.parts import Part, concats, parts_by_class, parts_of
 from eqsat.samples import Drawing, Instance, Sampler

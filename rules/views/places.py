@@ -16,8 +16,8 @@ from eqsat.ir.normal_form import Dim
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
+from eqsat.rules.views.counting import Indices, Places
 from eqsat.rules.views.extents import listed, repeated, viewed
-from eqsat.rules.views.indices import Indices, Places
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 equation = Equations(__name__, source="ONNX NonZero and Range", functions=named(int64s))

@@ -18,8 +18,8 @@ from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet
 from eqsat.rules.terms import add, by_class, complete_nodes, reshape
+from eqsat.rules.views.counting import is_view
 from eqsat.rules.views.extents import viewed
-from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.transposes import is_elementwise
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 

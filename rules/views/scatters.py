@@ -17,8 +17,9 @@ from eqsat.equations import Equations, group_rule, named
 from eqsat.ir.normal_form import Dim
 from eqsat.rewrite import Match, Ref, Term, apply, literal
 from eqsat.rules.terms import transpose
+from eqsat.rules.views.counting import Places
 from eqsat.rules.views.extents import repeated, viewed
-from eqsat.rules.views.indices import Places, by_grids
+from eqsat.rules.views.indices import by_grids
 from eqsat.rules.views.movement import slice_term
 from eqsat.rules.views.transposes import inverse
 from eqsat.samples import Drawing, Instance, Sampler

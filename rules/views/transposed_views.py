@@ -12,8 +12,8 @@ from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply
 from eqsat.rules.cuts import cuts
 from eqsat.rules.terms import by_class, complete_nodes, int64s, split, transpose, transposes
+from eqsat.rules.views.counting import is_view
 from eqsat.rules.views.extents import Block, blocks, viewed
-from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.parts import concats
 from eqsat.rules.views.transposes import is_unary

@@ -15,8 +15,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, having, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, present
 from eqsat.rules.terms import Node, by_class, int64s, nodes_by_class, reshape, transpose, transposes
+from eqsat.rules.views.counting import is_view
 from eqsat.rules.views.extents import blocks, viewed
-from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.parts import Part, parts_by_class
 
 

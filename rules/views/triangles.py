@@ -18,8 +18,8 @@ from eqsat.ir.operator import having, operators_with, traits_of
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal, shared
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import by_class, complete_nodes
+from eqsat.rules.views.counting import Indices, Places
 from eqsat.rules.views.extents import listed, repeated
-from eqsat.rules.views.indices import Indices, Places
 from eqsat.samples import Drawing, Input, Instance, Sampler, fixed
 
 

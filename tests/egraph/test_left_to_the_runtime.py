@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import eqsat
+from eqsat.egraph.encode import encode
+from eqsat.egraph.saturate import saturate
+from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
+from eqsat.rewrite import GroupRule, GroupView, Merge, apply
 
 NAN = np.array([[1, np.nan, 0], [np.nan, 2, 3]], np.float32)
 HUGE = np.array([[3e38, -3e38, 3e38, -3e38], [3e38, 3e38, -3e38, -3e38]], np.float32)
@@ -101,3 +105,17 @@ def test_a_norm_of_constants_that_overflow_on_the_way_stays_in_steps() -> None:
     result = eqsat.optimize(b.finish({"y": y, "z": b.op("Relu", b.input("x", "float32", (2,)))}))
     assert result.report.verification["verdict"] == "equal"
     assert result.report.operators_after["Div"] == 1
+
+
+def test_a_rule_over_groups_adds_nothing_beside_constants_that_overflow_on_the_way() -> None:
+    b = GraphBuilder()
+    c = b.constant(np.full((2, 4), 1000, np.float16))
+    mean = b.op("ReduceMean", b.op("Mul", c, c), b.constant([-1], "int64"), keepdims=1)
+    encoding = encode(b.finish({"y": b.op("Add", b.input("x", "float16", (2, 1)), mean)}))
+
+    def build(view: GroupView) -> Iterator[Merge]:
+        yield from ((node, apply("Abs", node)) for node, _ in view.nodes("ReduceMean"))
+
+    rule = GroupRule("absolute_means", build, exactness=Exactness.ROUNDING)
+    saturate(encoding.egraph, [rule])
+    assert not [node for node in encoding.egraph.nodes if node.op == "Abs"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import eqsat
@@ -128,6 +129,16 @@ def test_attention_that_the_file_may_not_have_is_said_to_be_withheld() -> None:
     (reason,) = eqsat.optimize(graph, **FLAT, opset=18).report.missed["attention"]
     assert reason.endswith("the file may not have Attention of these types (--opset, --for)")
     assert not eqsat.optimize(graph, **FLAT, opset=23).report.missed
+
+
+def test_a_newer_opset_is_no_advice_where_the_best_program_of_any_has_no_attention() -> None:
+    types = "float[2, 3, 4, 4]"
+    text = f"""<ir_version: 9, opset_import: ["": 17]> agraph ({types} q, {types} k, {types} v) => ({types} y, {types} p)
+               {{ s = MatMul(q, k)  p = Softmax(s)  y = MatMul(p, v) }}"""
+    model = onnx.parser.parse_model(text)
+    assert eqsat.optimize(model, **FLAT).report.missed == {"attention": {"it was found, and its steps cost less": 1}}
+    (reason,) = eqsat.optimize(model, **FLAT, opset=17).report.missed["attention"]
+    assert reason.endswith("(--opset, --for)")
 
 
 @pytest.mark.parametrize("op", ["MatMul", "Conv"])

@@ -10,7 +10,9 @@ from onnx import helper
 
 from eqsat.ir.einsum import equation_of
 from eqsat.ir.graph import Attributes
+from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import operator
+from eqsat.ir.operators.matmul import as_kernels_do
 
 EQUATIONS = [
     ("ij,jk->ik", (2, 3), (3, 4)),
@@ -90,3 +92,17 @@ def test_an_equation_is_written_with_a_letter_for_each_axis_of_an_ellipsis() -> 
 def test_an_ellipsis_of_unknown_length_tells_nothing() -> None:
     assert equation_of("...ij->...ji", (None,)) is None
     assert equation_of("ij->ji", (None,)) is not None
+
+
+def test_sums_are_as_exact_as_those_of_kernels_where_that_is_asked_for() -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 4, 1000)).astype(np.float32)
+    attributes, exact = (
+        Attributes({"equation": "ik,jk->ij"}),
+        (x.astype(np.float64) @ y.T.astype(np.float64)).astype("f"),
+    )
+    (found,) = evaluate_operator("Einsum", attributes, [x, y])
+    assert np.array_equal(found, exact)
+    with as_kernels_do():
+        (found,) = evaluate_operator("Einsum", attributes, [x, y])
+    assert not np.array_equal(found, exact)
+    assert np.allclose(found, exact, atol=1e-4)

@@ -10,7 +10,8 @@ from eqsat.ir.einsum import Equation, equation_of
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import broadcast, common_dtype, count, same_dim, unknown_dims
-from eqsat.ir.operators.elementwise import defines, double, narrow
+from eqsat.ir.operators.elementwise import defines, double, narrow, wide
+from eqsat.ir.operators.matmul import adds_as_kernels_do
 from eqsat.ir.traits import EVERY, Traits
 from eqsat.ir.types import Dim, TensorType, Type
 
@@ -88,5 +89,6 @@ def _einsum(attributes: Attributes, *operands: Any) -> Any:
     """
     equation = equation_of(attributes["equation"], tuple(x.ndim for x in operands))
     assert equation is not None
-    found: Any = np.einsum(equation.text(), *map(double, operands), optimize=len(operands) > 1)
+    precision = wide if adds_as_kernels_do() else double
+    found: Any = np.einsum(equation.text(), *map(precision, operands), optimize=len(operands) > 1)
     return narrow(found, operands[0])

@@ -49,7 +49,7 @@ def product_shape(app: Application, a: Shape | None, b: Shape | None) -> Shape |
 def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``A @ B``; floats added up in float64 and rounded to float32, half precision once more, or as `as_kernels_do` says."""
     left, right = wide(a), wide(b)
-    if left.dtype != np.float32 or _as_kernels_do.get():
+    if left.dtype != np.float32 or adds_as_kernels_do():
         return narrow(np.matmul(left, right), a)
     found = np.asarray(np.matmul(double(left), double(right)))
     fix_order(np.atleast_2d(left), right if right.ndim > 1 else right[:, np.newaxis], found)
@@ -57,6 +57,10 @@ def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 _as_kernels_do = ContextVar("as_kernels_do", default=False)
+
+
+def adds_as_kernels_do() -> bool:
+    return _as_kernels_do.get()
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def _infer_dequantize(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType(app.attr("output_dtype", 0) or scale.dtype), x.shape),)
 
 
-def _spread(v: np.ndarray, attributes: Attributes, shape: tuple[int, ...]) -> np.ndarray:
+def spread(v: np.ndarray, attributes: Attributes, shape: tuple[int, ...]) -> np.ndarray:
     """A scale or zero point (of the tensor, of each slice or of each block along the axis) shaped to broadcast."""
     axis: int = attributes.get("axis", 1)
     block: int = attributes.get("block_size", 0)
@@ -92,14 +92,14 @@ def _quantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) -> A
     if integer not in _BOUNDS:
         return evaluate_by_reference("QuantizeLinear", attributes, (x, scale, zero))
     steps = in_steps(attributes, x, scale)
-    point = 0 if zero is None else _spread(zero, attributes, x.shape)
+    point = 0 if zero is None else spread(zero, attributes, x.shape)
     return _saturate(np.rint(steps, out=steps), point, integer)
 
 
 def in_steps(attributes: Attributes, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """``x / scale``, which QuantizeLinear rounds. Where it is NaN, ONNX does not say which integer that makes."""
     precision = DType(attributes.get("precision", 0) or DType.of(scale.dtype)).numpy
-    return np.asarray(x.astype(precision, copy=False) / _spread(scale, attributes, x.shape).astype(precision))
+    return np.asarray(x.astype(precision, copy=False) / spread(scale, attributes, x.shape).astype(precision))
 
 
 def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarray:
@@ -127,8 +127,8 @@ def _dequantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) ->
     # ONNX Runtime subtracts in int32 and multiplies in float32: one rounding of the product (two beyond 24 bits).
     steps = x.astype(np.int32)
     if zero is not None:
-        steps = steps - _spread(zero.astype(np.int32), attributes, x.shape)
-    product = steps.astype(np.float32) * _spread(scale, attributes, x.shape).astype(np.float32)
+        steps = steps - spread(zero.astype(np.int32), attributes, x.shape)
+    product = steps.astype(np.float32) * spread(scale, attributes, x.shape).astype(np.float32)
     return np.asarray(product).astype(DType(attributes.get("output_dtype", 0) or DType.of(scale.dtype)).numpy)
 
 
