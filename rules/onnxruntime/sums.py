@@ -8,17 +8,18 @@ the time. The logarithm of a sum of exponentials, by the functions of C, takes 4
 """
 
 import math
+from collections.abc import Iterator
 
 from eqsat.conditions import constant, kernels, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import at_least
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref, Term
+from eqsat.rewrite import GroupView, Match, Ref, Term
 from eqsat.rules.algebra.reductions import without
 from eqsat.rules.linear.alignment import limit, reshaped
 from eqsat.rules.recognise.norms import axes_of, full
-from eqsat.rules.terms import reshape
+from eqsat.rules.terms import complete_nodes, matmul, reshape
 
 
 def matrix(node: Ref, axes: Ref | None, x: Ref) -> tuple[int, int]:
@@ -59,18 +60,30 @@ for op, factor in (("ReduceSum", "1"), ("ReduceMean", "1 / matrix(r, a, x)[0]"))
     )
 
 
+def _columns_and_rows(view: GroupView) -> Iterator[Match]:
+    """Each product of a column and a row, or of those of several matrices."""
+    for node, operands in complete_nodes(view, "Mul"):
+        for x, y in (operands, operands[::-1]):
+            (*leading, last), rows = x.type.shape or (0,), y.type.shape or ()
+            if leading and last == 1 and rows[-2:-1] == (1,):
+                yield Match({"x": x, "y": y}, node)
+
+
 # For few rows a product of each matrix takes longer than to start anew for each row: 4 of 16 elements 1.1 to 2 times as long.
-equation(
-    "multiply_column_by_row",
-    "x * y == x @ y",
-    kernels("x", DType.FLOAT),
-    "a column and a row: x.rank >= 2 and y.rank >= 2 and x.shape[-1] == y.shape[-2] == 1",
-    worthwhile("each of several: x.shape[-2] != 1 and y.shape[-1] != 1"),
-    worthwhile("many rows, or one matrix: at_least(x.shape[-2], 16) or all(d == 1 for d in y.shape[:-1])"),
+@equation.over_groups(
+    find=_columns_and_rows,
+    where=[
+        kernels("x", DType.FLOAT),
+        worthwhile("each of several: x.shape[-2] != 1 and y.shape[-1] != 1"),
+        worthwhile("many rows, or one matrix: at_least(x.shape[-2], 16) or all(d == 1 for d in y.shape[:-1])"),
+    ],
     exactness=Exactness.EXACT,
     source="definition of the matrix product; a sum of one number",
-    drawn=("x: float32[*ANY, A, 1]; y: float32[*ANY, 1, N]", "x: float32[A, 1]; y: float32[N]"),
+    forms=[form("x * y", drawn=("x: float32[*ANY, A, 1]; y: float32[*ANY, 1, N]", "x: float32[A, 1]; y: float32[N]"))],
 )
+def multiply_column_by_row(m: Match) -> Term:
+    """``x * y == x @ y`` of a column and a row."""
+    return matmul(m.x, m.y)
 
 
 # Beside a finite number the sum is 0 where all exponents are minus infinity, and infinite where one is infinite.
