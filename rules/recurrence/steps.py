@@ -172,8 +172,7 @@ def _result(node: Node, x: Value, *others: Any) -> Affine | None:
             return _slice(x, *others)
         case "Concat":
             return _joined([x, *others]) if attr("axis") in (1, -1) else None
-        case _:
-            return None
+    return None
 
 
 def _function(op: str, *operands: Value) -> Affine | None:
