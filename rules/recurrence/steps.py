@@ -172,7 +172,8 @@ def _result(node: Node, x: Value, *others: Any) -> Affine | None:
             return _slice(x, *others)
         case "Concat":
             return _joined([x, *others]) if attr("axis") in (1, -1) else None
-    return None
+        case _:
+            return None
 
 
 def _function(op: str, *operands: Value) -> Affine | None:
