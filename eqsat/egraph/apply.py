@@ -60,7 +60,7 @@ class RuleApplier:
         self._literals = literals
         self._seen: defaultdict[tuple[str, tuple[str, ...]], set[tuple[object, ...]]] = defaultdict(set)
         self._joined: set[tuple[str | int, ...]] = set()
-        """Rules that say what they match by its ends, with the root and the ends of matches that they held at."""
+        """The `_ends` of matches at which rules held."""
         self._found: dict[str, set[Hashable]] = {}
         self.reasons: dict[tuple[str, str], int] = {}
         self.work = {"offered": 0, "tried": 0, "built": 0}
@@ -139,8 +139,8 @@ class RuleApplier:
 
     def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph
-        ends = (rule.name, *[egraph.find(x.handle) for x in (match.root, *map(match.__getitem__, rule.ends))])
-        if rule.ends and ends in self._joined:
+        ends = self._ends(rule, match)
+        if ends in self._joined:
             return False
         self.work["tried"] += 1
         before = len(egraph.nodes)
@@ -166,12 +166,18 @@ class RuleApplier:
         known = egraph.find(handle) == egraph.find(match.root.handle)
         if not known and not self._may_merge(rule.name, match.root.handle, handle):
             return False
-        if rule.ends:
+        if ends:
             self._joined.add(ends)
         if known:
             return len(egraph.nodes) > before
         left, premises = self._matched(query, row, match.root.handle)
         return egraph.union(left, handle, rule.name, premises) or len(egraph.nodes) > before
+
+    def _ends(self, rule: Rule, match: Match) -> tuple[str | int, ...]:
+        """The rule, the root and the ends of a match; nothing for a rule that names no ends."""
+        if not rule.ends:
+            return ()
+        return (rule.name, *[self._egraph.find(x.handle) for x in (match.root, *map(match.__getitem__, rule.ends))])
 
     def _overflows(self, rule: AnyRule, root: int) -> bool:
         """Whether constants overflow on the way to a value: what rounds in another way does so elsewhere, or not at all."""

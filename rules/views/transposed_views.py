@@ -30,7 +30,7 @@ def placed(x: Ref, perm: Sequence[int], view: Ref) -> list[Block] | None:
     found: list[Block] = [
         ([order.index(perm[i]) for i in left if shape[perm[i]] != 1], right) for left, right in together
     ]
-    return sorted(found, key=lambda block: list(block[0][:1]) or [-1])
+    return sorted(found, key=lambda block: block[0][0] if block[0] else -1)
 
 
 def stay_together(found: Sequence[Block]) -> bool:
