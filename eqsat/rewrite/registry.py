@@ -146,9 +146,12 @@ def register(made: R) -> R:
 
 
 def registered_rules() -> tuple[AnyRule, ...]:
-    """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
+    """Every registered rule, by name. Importing `eqsat.rules` registers the shipped ones.
+
+    The order in which rules apply decides which of two equal proofs is found, and so must not hang on which module imports which.
+    """
     complete_families()
-    return tuple(_REGISTRY.values())
+    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
 
 
 def find_rule(name: str) -> AnyRule:
