@@ -261,6 +261,7 @@ _VARIANTS: dict[str, Variant] = {
     "QuantizeLinear": _per_axis,
     "DequantizeLinear": _per_axis,
     "Gelu": lambda attributes, inputs, outputs: attributes.get("approximate", "none"),
+    "Attention": lambda attributes, inputs, outputs: "capped" if attributes.get("softcap", 0.0) else "",
     "com.microsoft::MultiHeadAttention": lambda attributes, inputs, outputs: "bias" if any(inputs[3:4]) else "",
     "com.microsoft::GroupQueryAttention": lambda attributes, inputs, outputs: (
         "turned" if attributes.get("do_rotary", 0) else ""
