@@ -15,7 +15,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, for_each_operator, literal
 from eqsat.rules.algebra.reductions import picks
-from eqsat.rules.quantised.pairs import like
+from eqsat.rules.quantised.scales import like
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import int64s, reshape, transpose
 

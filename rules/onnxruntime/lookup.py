@@ -17,7 +17,7 @@ from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.quantised.byte_tables import Regions, variable
-from eqsat.rules.quantised.pairs import per_tensor, unblocked
+from eqsat.rules.quantised.scales import per_tensor, unblocked
 from eqsat.rules.terms import reshape
 from eqsat.rules.views.transposes import is_elementwise
 from eqsat.samples import Drawing, Instance, Sampler, fixed

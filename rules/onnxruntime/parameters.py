@@ -8,7 +8,7 @@ from eqsat.conditions import asks, constant, worthwhile
 from eqsat.equations import named
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Ref, Term, literal
-from eqsat.rules.quantised.pairs import BYTES, column, per_tensor, positive, unblocked
+from eqsat.rules.quantised.scales import BYTES, column, per_tensor, positive, unblocked
 from eqsat.rules.terms import reshape
 
 SOURCE = "contrib operators of ONNX Runtime"

@@ -33,8 +33,8 @@ from eqsat.rules.onnxruntime.parameters import (
     scalar,
     single_parameters,
 )
-from eqsat.rules.quantised.pairs import BYTES, Step, integer_range, per_tensor, steps
 from eqsat.rules.quantised.recentring import recenter, recentred
+from eqsat.rules.quantised.scales import BYTES, Step, integer_range, per_tensor, steps
 from eqsat.rules.terms import by_class, complete_nodes, reshape
 
 

@@ -1,6 +1,6 @@
 """Quantisation: ``Q(x, s, z) = saturate(round(x / s) + z)``, ``D(q, s, z) = (q - z) * s``.
 
-    Q(D(q)) == q                                                  pairs cancel                 `pairs`
+    Q(D(q)) == q                                                  pairs cancel                 `pairs`, `scales`
     Q(move(x)) == move(Q(x))      D(move(q)) == move(D(q))        movement on integers         `movement`, `joining`
     Q(Relu(x)) == Clip(Q(x), z, top)                              s positive: order is kept    `order`
     Q(f(D(q))) == table[q]                                        256 values of f              `byte_tables`

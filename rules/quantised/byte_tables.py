@@ -22,7 +22,7 @@ from eqsat.ir.operators.byte_table import BYTE_TABLE
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, literal
-from eqsat.rules.quantised.pairs import BYTES, shorthands, unblocked
+from eqsat.rules.quantised.scales import BYTES, shorthands, unblocked
 from eqsat.rules.terms import Functions, Node
 
 

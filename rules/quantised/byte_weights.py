@@ -15,7 +15,7 @@ from eqsat.ir.operator import defined, operators_with
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Literal, Match, Ref, Term, Unmet, apply, literal
 from eqsat.rules.linear.operators import axes_of, is_linear
-from eqsat.rules.quantised.pairs import BYTES, Step, integer_range, like, ordinary, steps, unblocked
+from eqsat.rules.quantised.scales import BYTES, Step, integer_range, like, ordinary, steps, unblocked
 from eqsat.rules.terms import by_class
 from eqsat.samples import Drawing, Sampler, fixed
 

@@ -14,7 +14,7 @@ from eqsat.equations import named
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Condition, Hint, Ref, Term, Unmet, apply, literal
 from eqsat.rules.linear.alignment import largest, reshaped, spread
-from eqsat.rules.quantised.pairs import BYTES, integer_range, ordinary, per_tensor, positive, unblocked
+from eqsat.rules.quantised.scales import BYTES, integer_range, ordinary, per_tensor, positive, unblocked
 from eqsat.rules.terms import div, mul
 
 INT32_MAX = 2**31 - 1

@@ -21,7 +21,7 @@ from eqsat.rules.quantised.integer_bounds import (
     sums,
 )
 from eqsat.rules.quantised.integer_products import SOURCE
-from eqsat.rules.quantised.pairs import column, per_tensor
+from eqsat.rules.quantised.scales import column, per_tensor
 from eqsat.rules.terms import add, mul, sub
 
 

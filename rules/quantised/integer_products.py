@@ -26,7 +26,7 @@ from eqsat.rules.quantised.integer_bounds import (
     shorthands,
     sums,
 )
-from eqsat.rules.quantised.pairs import per_tensor
+from eqsat.rules.quantised.scales import per_tensor
 from eqsat.rules.terms import complete_nodes, div, split
 from eqsat.samples import Drawing, Sampler, fixed
 

@@ -8,7 +8,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Hint, Match, Term, literal
 from eqsat.rules.quantised import pairs
-from eqsat.rules.quantised.pairs import BYTES, Step, ordinary, shorthands, steps
+from eqsat.rules.quantised.scales import BYTES, Step, ordinary, shorthands, steps
 from eqsat.rules.terms import mul
 
 equation = Equations(

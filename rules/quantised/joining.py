@@ -7,7 +7,7 @@ from typing import Any
 from eqsat.equations import Equations
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, shared
-from eqsat.rules.quantised.pairs import (
+from eqsat.rules.quantised.scales import (
     Step,
     dequantised_parts,
     kernels_before,

@@ -13,7 +13,7 @@ from eqsat.ir.traits import whatever
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Hint, Ref, for_each_operator
 from eqsat.rules.quantised import pairs
-from eqsat.rules.quantised.pairs import kernels_before, kernels_behind, one_scale, per_tensor, shorthands
+from eqsat.rules.quantised.scales import kernels_before, kernels_behind, one_scale, per_tensor, shorthands
 from eqsat.rules.views.movement import moves, moves_elements
 
 

@@ -18,7 +18,7 @@ from eqsat.ir.traits import EVERY
 from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import Condition, Hint, Ref, Term, apply, for_each_operator, literal
 from eqsat.rules.quantised import pairs
-from eqsat.rules.quantised.pairs import (
+from eqsat.rules.quantised.scales import (
     bytes_before,
     bytes_behind,
     integer_range,

@@ -18,7 +18,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, for_each_operator, literal
 from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.order import covers, takes_windows
-from eqsat.rules.quantised.pairs import shorthands
+from eqsat.rules.quantised.scales import shorthands
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import complete_nodes
 from eqsat.rules.views.movement import moves_elements

@@ -17,7 +17,7 @@ from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Literal, Ref, Term, apply, literal, present
 from eqsat.rules.linear.alignment import least_normal, reshaped
 from eqsat.rules.quantised import pairs
-from eqsat.rules.quantised.pairs import (
+from eqsat.rules.quantised.scales import (
     BYTES,
     bytes_behind,
     integer_range,

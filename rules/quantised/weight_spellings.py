@@ -14,8 +14,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import reshaped
-from eqsat.rules.quantised.pairs import BYTES, ordinary, positive, shorthands, steps, unblocked
 from eqsat.rules.quantised.recognition import varying, whole, within
+from eqsat.rules.quantised.scales import BYTES, ordinary, positive, shorthands, steps, unblocked
 from eqsat.rules.terms import by_class, complete_nodes, int64s, reshape
 
 _SPELLINGS = 4

@@ -8,7 +8,7 @@ from eqsat.conditions import constant
 from eqsat.equations import form, group_rule
 from eqsat.rewrite import GroupView, Match, Term, apply, literal
 from eqsat.rules.linear.alignment import spread
-from eqsat.rules.quantised.pairs import Step, dequantised_parts
+from eqsat.rules.quantised.scales import Step, dequantised_parts
 
 
 def blocks(step: Step) -> tuple[int, int]:

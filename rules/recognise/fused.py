@@ -23,7 +23,7 @@ from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply
 from eqsat.rules.linear.alignment import spread
 from eqsat.rules.onnxruntime.parameters import SHORT_OF, are_scales, column, quanta
 from eqsat.rules.quantised.integer_bounds import INT32_MAX, rounding, scaled, total
-from eqsat.rules.quantised.pairs import BYTES
+from eqsat.rules.quantised.scales import BYTES
 from eqsat.rules.terms import outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 

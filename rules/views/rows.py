@@ -10,7 +10,7 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
-from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
+from eqsat.rules.quantised.scales import like, per_tensor, unblocked
 from eqsat.rules.terms import int64s
 
 

@@ -14,7 +14,7 @@ from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Match, Ref, Term
 from eqsat.rules.cuts import cuts_of_bytes
-from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
+from eqsat.rules.quantised.scales import like, per_tensor, unblocked
 from eqsat.rules.terms import add, int64s, permutation_of, reshape, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler
