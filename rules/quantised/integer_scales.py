@@ -7,7 +7,7 @@ from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Hint, Match, Term, literal
-from eqsat.rules.quantised import pairs
+from eqsat.rules.quantised import scales
 from eqsat.rules.quantised.scales import BYTES, Step, ordinary, shorthands, steps
 from eqsat.rules.terms import mul
 
@@ -16,7 +16,7 @@ equation = Equations(
     source="(q - z) * s * c",
     exactness=Exactness.ROUNDING,
     shorthands=shorthands,
-    functions=pairs.functions | named(ordinary),
+    functions=scales.functions | named(ordinary),
 )
 equation(
     "fold_factor_into_dequantize",

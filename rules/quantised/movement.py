@@ -12,7 +12,7 @@ from eqsat.ir.schema_operator import further_inputs
 from eqsat.ir.traits import whatever
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Hint, Ref, for_each_operator
-from eqsat.rules.quantised import pairs
+from eqsat.rules.quantised import scales
 from eqsat.rules.quantised.scales import kernels_before, kernels_behind, one_scale, per_tensor, shorthands
 from eqsat.rules.views.movement import moves, moves_elements
 
@@ -25,7 +25,7 @@ def axis_of(n: Ref, s: Ref, z: Ref | None) -> int:
 equation = Equations(
     __name__,
     source="each element is quantised by itself",
-    functions=pairs.functions | named(moves),
+    functions=scales.functions | named(moves),
     shorthands=shorthands,
 )
 

@@ -17,7 +17,7 @@ from eqsat.ir.schema_operator import further_inputs, takes_types
 from eqsat.ir.traits import EVERY
 from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import Condition, Hint, Ref, Term, apply, for_each_operator, literal
-from eqsat.rules.quantised import pairs
+from eqsat.rules.quantised import scales
 from eqsat.rules.quantised.scales import (
     bytes_before,
     bytes_behind,
@@ -79,7 +79,7 @@ def covers(window: Ref) -> bool:
 
 def within_scales(s: Ref, z: Ref | None, n: Ref) -> bool:
     """Whether all elements of a batch and channel are quantised alike."""
-    return pairs.per_tensor(s, z) or n.attr("axis", 1) % n.rank in (0, 1)
+    return scales.per_tensor(s, z) or n.attr("axis", 1) % n.rank in (0, 1)
 
 
 def finite(*names: str) -> Condition:
@@ -92,7 +92,7 @@ def finite(*names: str) -> Condition:
     return Condition(f"{', '.join(names)} finite", holds, names, tuple(Hint(n, constant=True) for n in names))
 
 
-equation = Equations(__name__, source="monotone quantisation", shorthands=shorthands, functions=pairs.functions)
+equation = Equations(__name__, source="monotone quantisation", shorthands=shorthands, functions=scales.functions)
 _whole_axes = "no axis is empty: 0 not in q.static_shape"
 _windows = ("no window mixes scales: within_scales(s, z, n)", "no blocks: unblocked(n.attributes)")
 _covered = "every window covers data: covers(a)"

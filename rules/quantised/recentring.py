@@ -16,7 +16,7 @@ from eqsat.ir.operator import operators_with, traits_of
 from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER, multiplies_bytes
 from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, for_each_operator, literal
-from eqsat.rules.quantised import pairs
+from eqsat.rules.quantised import scales
 from eqsat.rules.quantised.order import covers, takes_windows
 from eqsat.rules.quantised.scales import shorthands
 from eqsat.rules.recognise.norms import axes_of
@@ -49,7 +49,7 @@ def shifted(bound: Ref | None, dtype: DType) -> Term | None:
 equation = Equations(
     __name__,
     source="adding 128 to the integer and to its zero point",
-    functions=pairs.functions | named(axes_of, covers, literal),
+    functions=scales.functions | named(axes_of, covers, literal),
     shorthands=shorthands,
 )
 equation(

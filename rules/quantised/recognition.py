@@ -16,7 +16,7 @@ from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Literal, Ref, Term, apply, literal, present
 from eqsat.rules.linear.alignment import least_normal, reshaped
-from eqsat.rules.quantised import pairs
+from eqsat.rules.quantised import scales
 from eqsat.rules.quantised.scales import (
     BYTES,
     bytes_behind,
@@ -102,7 +102,7 @@ equation = Equations(
     __name__,
     source="ONNX QuantizeLinear and DequantizeLinear: rounding half to even, then saturation",
     shorthands=shorthands,
-    functions=pairs.functions | {"BYTES": BYTES, "BYTES_AND_SUMS": BYTES | {DType.INT32}},
+    functions=scales.functions | {"BYTES": BYTES, "BYTES_AND_SUMS": BYTES | {DType.INT32}},
 )
 _SAME_SHAPE = "constants enlarge nothing: root.shape == x.shape"
 
