@@ -202,27 +202,23 @@ def _turned(masked: bool) -> Iterator[Cases]:
     )  # fmt: skip
 
 
-def _capped() -> Iterator[Cases]:
+def _capped(masked: bool) -> Iterator[Cases]:
     """Scores are capped one by one, by a tangent that is not computed on vectors."""
-    f = "float32"
-    sizes = ((1, 12, 12, 128, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64), (1, 32, 8, 64, 128))
-    for mask in (None, f, "bool"):
-        yield Kernels(
-            "Attention",
-            sizes,
-            lambda b, h, g, s, d, mask=mask: [*_in_rows(b, h, g, s, d), *([data(mask, 1, 1, s, s)] if mask else [])],
-            lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "softcap": 30.0},
-        )
+    yield Kernels(
+        "Attention",
+        ((1, 12, 12, 128, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64), (1, 32, 8, 64, 128)),
+        lambda b, h, g, s, d: [*_in_rows(b, h, g, s, d), *([data("float32", 1, 1, s, s)] if masked else [])],
+        lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "softcap": 30.0},
+    )
 
 
 ATTENTION: tuple[Cases, ...] = (
     *_attention(),
-    *_capped(),
     *_attention_across(),
     *(
         kernels
         for masked in (False, True)
-        for of in (_attention_in_rows, _attention_in_windows, _attention_on_stored, _turned)
+        for of in (_attention_in_rows, _attention_in_windows, _attention_on_stored, _turned, _capped)
         for kernels in of(masked)
     ),
     *_rotary(),

@@ -23,8 +23,10 @@ ANY = "any "
 def families_of(work: Work) -> tuple[Family, ...]:
     """The families a kernel of one operator belongs to, finest first."""
     key, kind = work.operators[0], work.kind.value
-    types = element_types(work.types)
-    fine = (key, types, variant_of(work))
+    variant = variant_of(work)
+    typed = work.types[:3] if variant == _CAPPED else work.types  # a mask of truth values takes as long as one of numbers
+    types = element_types(typed)
+    fine = (key, types, variant)
     return (fine, (key, types), (key,), (ANY + kind, work.dtype), (ANY + kind,))
 
 
@@ -231,6 +233,8 @@ def _one_row(outputs: Shapes) -> str:
     return " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
 
 
+_CAPPED = "capped"
+
 _VARIANTS: dict[str, Variant] = {
     "Conv": _convolution_of_floats,
     "com.microsoft::FusedConv": _convolution_of_floats,
@@ -261,7 +265,7 @@ _VARIANTS: dict[str, Variant] = {
     "QuantizeLinear": _per_axis,
     "DequantizeLinear": _per_axis,
     "Gelu": lambda attributes, inputs, outputs: attributes.get("approximate", "none"),
-    "Attention": lambda attributes, inputs, outputs: "capped" if attributes.get("softcap", 0.0) else "",
+    "Attention": lambda attributes, inputs, outputs: _CAPPED if attributes.get("softcap", 0.0) else "",
     "com.microsoft::MultiHeadAttention": lambda attributes, inputs, outputs: "bias" if any(inputs[3:4]) else "",
     "com.microsoft::GroupQueryAttention": lambda attributes, inputs, outputs: (
         "turned" if attributes.get("do_rotary", 0) else ""
