@@ -55,7 +55,7 @@ def partition(
     found: list[Partition] = []
     for root in topological(outputs):
         for bound in matcher.matches(pattern, root, {}):
-            inside = _covered(pattern, bound, root)
+            inside = _covered(bound, root)
             outside = _read_outside(inside, root, matcher)
             if inside & taken or (check is not None and not check(root)):
                 continue
@@ -67,7 +67,7 @@ def partition(
     return found
 
 
-def _covered(pattern: Pattern, bound: Bindings, root: Expr) -> set[Expr]:
+def _covered(bound: Bindings, root: Expr) -> set[Expr]:
     """Calls that the match covers: those that a pattern other than a wildcard matched, and what a dominator spans."""
     if any(isinstance(p, WildcardPattern) and p.target is not None for p in bound):
         raise RuleError("a pattern that contains itself has no partition: not all that it matched is known")

@@ -3,10 +3,6 @@
 Forms that other rules look for are the normal ones: a subtracted constant is an added one, a negation a product with -1.
 """
 
-from typing import Any
-
-import numpy as np
-
 from eqsat.conditions import constant, floating, number, one_element, same_type, signed, varies, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
@@ -14,7 +10,6 @@ from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, for_each_operator
 from eqsat.rules.views.extents import expanded
-from eqsat.samples import Sampler, fixed
 
 ROUNDING = Exactness.ROUNDING
 equation = Equations(__name__, source="IEEE 754: exact up to the sign of zero", functions=named(expanded))
@@ -36,20 +31,6 @@ def _neutral(op: str) -> None:
 # --- places
 
 
-def _places(d: Sampler) -> dict[str, Any]:
-    dtype = d.choose(("int64", "int64", "int32", "float32"))
-    start, limit, step = d.integer(-5, 5), d.integer(4, 9), d.integer(1, 3)
-    places = np.arange(start, limit, step)
-    k = np.arange(places.size) if d.chance(0.15) and places.size else d.integer(-5, 5)
-    if dtype == "int32" and d.chance(0.3):
-        k = np.iinfo(np.int32).max - max(start, 0)  # the limit wraps around
-    numbers = {"a": start, "b": limit, "s": step, "k": k}
-    if dtype == "float32":
-        numbers = {name: np.divide(n, 7) for name, n in numbers.items()}
-    known = dtype == "float32" or d.chance(0.3)
-    return {name: fixed(n, dtype) if known and name != "s" else np.asarray(n, dtype) for name, n in numbers.items()}
-
-
 def stays_in_range(*counts: Ref) -> bool:
     """Whether sums of two of the numbers are sure not to wrap around. Places counted in 64 bits do not come near the end."""
     return counts[0].dtype is DType.INT64 or all(max(map(abs, n.interval)) < 2 ** (n.dtype.bits - 2) for n in counts)
@@ -62,7 +43,15 @@ equation(
     "one number: k.rank == 0",
     "sums do not wrap around: stays_in_range(k, a, b)",
     source="integers do not round",
-    sample=_places,
+    drawn=(
+        """a = d.integers([], "int64", -5, 5); b = d.integers([], "int64", 4, 9); s = d.integers([], "int64", 1, 3)
+           k = d.integers([], "int64", -5, 5)""",
+        'a = fixed(2, "int64"); b = fixed(6, "int64"); s = fixed(1, "int64"); k = d.integers([4], "int64", -5, 5)',
+        """a = fixed(-2, "int32"); b = fixed(7, "int32"); s = d.integers([], "int32", 1, 3)
+           k = fixed(3, "int32") | fixed(2**31 - 1, "int32")""",
+        """a = fixed(0.3, "float32"); b = fixed(1.2, "float32"); s = fixed(1 / 7, "float32")
+           k = fixed(-0.7, "float32")""",
+    ),
 )
 
 # --- signs

@@ -132,7 +132,7 @@ def _graph_of(
             counts,
         ),
     )
-    envelope = _envelope(model, opset, dims, defaults, reader, files)
+    envelope = _envelope(model, opset, dims, defaults, reader)
     graph = Graph(
         tuple(reader.nodes),
         tuple(inputs),
@@ -257,9 +257,7 @@ def _imports(model: Any, used: set[str]) -> dict[str, int]:
     return {domain: version for domain, version in imports.items() if domain not in DEFAULT_DOMAIN}
 
 
-def _envelope(
-    model: Any, opset: int, dims: dict[str, Dim], defaults: dict[str, Constant], reader: Reader, files: ExternalFiles
-) -> Envelope:
+def _envelope(model: Any, opset: int, dims: dict[str, Dim], defaults: dict[str, Constant], reader: Reader) -> Envelope:
     proto = model.graph
     for info in (*proto.input, *proto.output):
         fix_dims(info, dims)
