@@ -128,6 +128,12 @@ equation(
     "forward through known extents: runs_forward(moved, s, a, b)",
     "something is left: all(taken(moved, s, t, a, b).values())",
 )
+equation(
+    "compose_transposes_across_slice",
+    """Transpose(Slice(Transpose(x, perm=p, **inner), s, t, a, *b), perm=q, **outer)
+       == transpose(Slice(x, s, t, int64s([p[i] for i in a.value]), *b), [p[i] for i in q])""",
+    constant("a"),
+)
 
 
 def _transposed_between_views(view: GroupView) -> Iterator[Match]:

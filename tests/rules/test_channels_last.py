@@ -93,3 +93,14 @@ def test_no_axes_are_all_axes_or_none(noop: int, keepdims: int) -> None:
         b.finish({"y": y}), form="flat", verify="full", only_rules=["reduce_before_transpose"]
     ).report
     assert report.rules["reduce_before_transpose"]["matches"] == 1
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+@pytest.mark.parametrize(("perm", "left"), [((0, 2, 1), 1), ((1, 2, 0), 0)])
+def test_transposes_meet_across_a_slice_whose_end_is_computed(perm: tuple[int, ...], left: int, axis: int) -> None:
+    b = GraphBuilder()
+    x = b.op("Transpose", b.input("x", "float32", ("n", 3, "m")), perm=(2, 0, 1))
+    end = b.op("Shape", b.input("y", "float32", ("k",)))
+    part = b.op("Slice", x, b.constant([0], "int64"), end, b.constant([axis], "int64"))
+    result = eqsat.optimize(b.finish({"z": b.op("Transpose", part, perm=perm)}), form="flat")
+    assert Counter(n.op for n in result.program.graph.nodes)["Transpose"] == left
