@@ -267,7 +267,12 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
     first = [*(placeholders[i] for i in written), *(n for n in module.graph.nodes if n in returned and is_computed(n))]
     outputs = tuple(next((x for x in first if is_same(n, x)), n) for n in returned)
     shared = views_among([*placeholders, *(n for n in module.graph.nodes if n in outputs and is_computed(n))])
-    computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and is_computed(n) and n not in shared))
+    counted = {placeholders[i] for i in (*integers, *floats)}
+    computed = tuple(
+        n
+        for n in dict.fromkeys(outputs)
+        if isinstance(n, fx.Node) and is_computed(n) and n not in shared and not _is_arithmetic(n, counted)
+    )
     if not computed and not written:
         raise UnsupportedError("it computes no tensor" + (" but views of its inputs" if shared else ""))
     loose = tuple(i for i in integers if i not in sizes)
@@ -293,6 +298,13 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
 def _is_known(value: Any) -> bool:
     """Whether a number is the same in all calls that Dynamo's guards let through."""
     return isinstance(value, float) or (isinstance(value, torch.SymFloat) and bool(value.node.expr.is_number))
+
+
+def _is_arithmetic(node: fx.Node, numbers: Container[fx.Node]) -> bool:
+    """Whether a tensor is a float that goes out, computed of ``numbers`` that come in alone: Python has all its digits."""
+    if node.target is not torch.scalar_tensor:
+        return False
+    return all(n in numbers for n in reached([node], lambda n: n.all_input_nodes) if n.op == "placeholder")
 
 
 def _is_attribute(placeholder: fx.Node) -> bool:

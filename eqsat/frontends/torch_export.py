@@ -53,7 +53,8 @@ def as_onnx(
     if isinstance(source, torch.onnx.ONNXProgram):
         return _model_of(source)
     if isinstance(source, torch.export.ExportedProgram):
-        with exporting(name):
+        on_cpu, on_gpu = (torch.autocast(device, enabled=False) for device in ("cpu", "cuda"))
+        with exporting(name), on_cpu, on_gpu:  # a program's types are what they are, whatever is around
             values = [n.meta.get("val") for n in source.graph.nodes]  # all, as autocast converts types on the way
             return _model_of(_export(source, values=values, opset=opset))
     if not isinstance(source, torch.nn.Module):
