@@ -79,26 +79,6 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return op.Gather(flat, places, axis=rank - 2)
 
 
-def by_divisor(form: Any, axes: int) -> Callable[..., Any]:
-    """Averages of windows, which torch exports without the number that is to be divided by (2.14): it is their extent, else."""
-    signature = inspect.signature(form.func)
-
-    @functools.wraps(form.func)
-    def averages(*given: Any, **named: Any) -> Any:
-        x, *_ = bound = signature.bind(*given, **named).arguments
-        others = {name: value for name, value in bound.items() if name not in (x, "divisor_override")}
-        divisor = bound.get("divisor_override")
-        if divisor is None:
-            return form(bound[x], **others)
-        if bound.get("ceil_mode"):
-            raise NotImplementedError("averages over windows that jut out, by a divisor of their own")
-        found = form(bound[x], **{**others, "count_include_pad": True})
-        extents = [*bound["kernel_size"]] * (axes if len(bound["kernel_size"]) == 1 else 1)
-        return op.Mul(found, op.CastLike(math.prod(extents) / divisor, found))
-
-    return averages
-
-
 def in_single(form: Any) -> Callable[..., Any]:
     """An operator that adds in half precision to what it scatters to, which ONNX Runtime does in single precision alone."""
     signature = inspect.signature(getattr(form, "func", form))
@@ -246,6 +226,11 @@ def places(
     return op.ReduceSum(before, [-1], keepdims=False)
 
 
+def of_any_size(form: Any) -> Callable[..., Any]:
+    """What torch's exporter takes no size of the result for, which follows from the operands (2.14)."""
+    return lambda *given, output_size=None, **named: form(*given, **named)
+
+
 def of_each(form: Any) -> Callable[..., Any]:
     """What is done to each of several tensors. Torch exports a loop over a sequence (2.14)."""
 
@@ -277,8 +262,6 @@ def translation_table() -> dict[Any, Any]:
         aten.sum.default: converting_first(core.aten_sum),
         aten.sum.dim_IntList: converting_first(core.aten_sum_dim_IntList),
         aten.mean.dim: empty_is_nan(converting_first(core.aten_mean_dim)),
-        aten.avg_pool2d.default: by_divisor(nn.aten_avg_pool2d, 2),
-        aten.avg_pool3d.default: by_divisor(nn.aten_avg_pool3d, 3),
         aten.upsample_bilinear2d.vec: of_bytes(nn.aten_upsample_bilinear2d_vec),
         aten.upsample_bicubic2d.vec: of_bytes(nn.aten_upsample_bicubic2d_vec),
         aten._upsample_bilinear2d_aa.default: antialiased(nn.aten__upsample_bilinear2d_aa, mode="linear"),
@@ -287,6 +270,8 @@ def translation_table() -> dict[Any, Any]:
         ),
         aten.searchsorted.Tensor: places,
         aten.sort.stable: stable_sort,
+        aten.repeat_interleave.Tensor: of_any_size(core.aten_repeat_interleave_Tensor),
+        aten.repeat_interleave.self_Tensor: of_any_size(core.aten_repeat_interleave_Tensor),
         aten._embedding_bag.default: bags,
         aten._embedding_bag_forward_only.default: bags,
         aten.embedding_bag.padding_idx: bags,

@@ -1558,3 +1558,18 @@ def test_what_is_finite_in_half_precision_is_exported() -> None:
     x = torch.tensor([1.0, torch.inf, torch.nan, 3.0], dtype=torch.float16)
     for function in (torch.isfinite, lambda x: (2 * x).isfinite()):
         _same(_compiled(function, runtime="eager")(x), torch.isfinite(x))
+
+
+def test_truth_values_are_finite(compilations: list[bool]) -> None:
+    x = torch.randn(3)
+    _same(_compiled(lambda x: torch.isfinite(x > 0) & (x > 0))(x), x > 0)
+    assert compilations == [False]
+
+
+def test_repetitions_whose_sum_is_known_are_exported(compilations: list[bool]) -> None:
+    def function(x: Any, counts: Any) -> Any:
+        return x.repeat_interleave(counts, 0, output_size=6) * 2
+
+    x, counts = torch.randn(3, 2), torch.tensor([1, 3, 2])
+    _same(_compiled(function)(x, counts), function(x, counts))
+    assert compilations == [False]
