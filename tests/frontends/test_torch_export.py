@@ -516,6 +516,21 @@ def test_dimensions_that_vary_as_asked_for_are_not_named(extent: Any, block: Any
     eqsat.optimize(block, example_inputs=(torch.randn(2, 8),), dynamic_shapes={"x": {0: extent}})
 
 
+def _writing(x: Any, y: Any) -> Any:
+    x.add_(y)
+    return x * 2
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_inputs_that_a_module_writes_to_are_named(exported: bool) -> None:
+    module, inputs = Applied(_writing).eval(), (torch.ones(3), torch.ones(3))
+    source = torch.export.export(module, inputs) if exported else module
+    with pytest.warns(UserWarning, match=r"writes to its inputs \(.*\), and a model does not"):
+        result = eqsat.optimize(source, example_inputs=None if exported else inputs)
+    (found,) = result(torch.ones(3), torch.ones(3)).values()
+    torch.testing.assert_close(found, torch.full((3,), 4.0))
+
+
 def test_torch_is_not_imported_for_other_sources() -> None:
     program = """
 import sys, eqsat
