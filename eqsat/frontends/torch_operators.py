@@ -228,7 +228,11 @@ def places(
 
 def of_any_size(form: Any) -> Callable[..., Any]:
     """What torch's exporter takes no size of the result for, which follows from the operands (2.14)."""
-    return lambda *given, output_size=None, **named: form(*given, **named)
+
+    def found(*given: Any, output_size: Any = None, **named: Any) -> Any:
+        return form(*given, **named)
+
+    return found
 
 
 def of_each(form: Any) -> Callable[..., Any]:
