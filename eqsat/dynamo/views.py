@@ -155,7 +155,8 @@ def axes_in_memory(node: fx.Node) -> list[int]:
     """
     value: Tensor = node.meta["example_value"]
     sizes, strides = map(_hints, (value.shape, value.stride()))
-    if None in (*sizes, *strides):
+    known: list[Any] = [*sizes, *strides]
+    if None in known:
         raise UnsupportedError(f"its output {node.name} has an extent that depends on values")
     rows = list(range(value.ndim))
     found = sorted(rows, key=lambda i: -strides[i])
