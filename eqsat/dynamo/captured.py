@@ -267,7 +267,8 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
     first = [*(placeholders[i] for i in written), *(n for n in module.graph.nodes if n in returned and is_computed(n))]
     outputs = tuple(next((x for x in first if is_same(n, x)), n) for n in returned)
     shared = views_among([*placeholders, *(n for n in module.graph.nodes if n in outputs and is_computed(n))])
-    computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and is_computed(n) and n not in shared))
+    left = {*shared, *_arithmetic(outputs, {placeholders[i] for i in (*integers, *floats)})}
+    computed = tuple(dict.fromkeys(n for n in outputs if isinstance(n, fx.Node) and is_computed(n) and n not in left))
     if not computed and not written:
         raise UnsupportedError("it computes no tensor" + (" but views of its inputs" if shared else ""))
     loose = tuple(i for i in integers if i not in sizes)
@@ -293,6 +294,13 @@ def _sorted(module: fx.GraphModule, examples: Sequence[Any], held: int) -> Captu
 def _is_known(value: Any) -> bool:
     """Whether a number is the same in all calls that Dynamo's guards let through."""
     return isinstance(value, float) or (isinstance(value, torch.SymFloat) and bool(value.node.expr.is_number))
+
+
+def _arithmetic(outputs: Sequence[Any], numbers: Container[fx.Node]) -> list[fx.Node]:
+    """Floats that go out, as tensors, computed of ``numbers`` that come in alone: Python has all their digits."""
+    floats = [n for n in outputs if isinstance(n, fx.Node) and n.target is torch.scalar_tensor]
+    sources = ((n, reached([n], lambda n: n.all_input_nodes)) for n in floats)
+    return [n for n, found in sources if all(x in numbers for x in found if x.op == "placeholder")]
 
 
 def _is_attribute(placeholder: fx.Node) -> bool:

@@ -43,7 +43,10 @@ def cut(module: fx.GraphModule, name: str) -> tuple[fx.GraphModule, list[str]] |
     def piece_of(node: fx.Node) -> int:
         return places[node][0]
 
-    pieces = split_module(module, module, piece_of, keep_original_order=True, tuple_return=True)
+    try:
+        pieces = split_module(module, module, piece_of, keep_original_order=True, tuple_return=True)
+    except RuntimeError:  # it finds circles where an extent depends on values (2.14)
+        return None
     apart = {f"submod_{number}" for number, away in places.values() if away}
     worth: list[str] = [n for n, piece in pieces.named_children() if n not in apart and _size(piece) >= LEAST_OPERATORS]
     return (pieces, worth) if worth else None

@@ -140,14 +140,15 @@ def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Ten
     module.recompile()
     call: Callable[..., Any] = module
     if examples is not None:
-        call = compiled_for(module, examples, tuned=mode.startswith("max-autotune"))
+        with torch._C._DisableAutocast():  # what is around a graph has converted the program's types
+            call = compiled_for(module, examples, tuned=mode.startswith("max-autotune"))
         if device.startswith("cuda") and mode in ("reduce-overhead", "max-autotune"):
             return _Replayed(call, in_place)
     constants = {b.untyped_storage().data_ptr() for b in module.buffers()}
     constant = [name in graph.constants for name in graph.outputs]
 
     def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():
             found = list(call(*inputs))
         taken = {x.untyped_storage().data_ptr() for x in inputs}
         for i, value in enumerate(found):
@@ -191,8 +192,11 @@ class _Replayed:
         self._outputs: Sequence[Tensor] = ()
         self._fails = False
 
-    @torch.no_grad()
     def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        with torch.no_grad(), torch._C._DisableAutocast():
+            return self._called(inputs)
+
+    def _called(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         if not self._fails and (self._replay is None or self._have_moved(inputs)):
             try:
                 self._replay = self._captured(inputs)

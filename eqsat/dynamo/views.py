@@ -150,10 +150,14 @@ def axes_in_memory(node: fx.Node) -> list[int]:
     """The axes of a value from the outermost to the innermost in memory, as they are where it lies in rows; so, too, where it
     leaves places out or several of its elements lie in one.
 
-    A caller may view what a graph returns as it lies in PyTorch, and the code behind a graph break does.
+    A caller may view what a graph returns as it lies in PyTorch, and the code behind a graph break does. Raises
+    `UnsupportedError` where nobody knows how large it is.
     """
     value: Tensor = node.meta["example_value"]
     sizes, strides = map(_hints, (value.shape, value.stride()))
+    known: list[Any] = [*sizes, *strides]
+    if None in known:
+        raise UnsupportedError(f"its output {node.name} has an extent that depends on values")
     rows = list(range(value.ndim))
     found = sorted(rows, key=lambda i: -strides[i])
     return next((order for order in (rows, found) if _is_dense(order, sizes, strides)), rows)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from onnx_ir import tensor_adapters
 from onnxscript import DOUBLE, FLOAT
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core
@@ -196,6 +197,28 @@ def shifted(form: Any, direction: str) -> Callable[..., Any]:
     return found
 
 
+def of_one_type(form: Any, *, divides: bool = False) -> Callable[..., Any]:
+    """An operator under its other name, as ``multiply``, for which torch's exporter converts no types (2.14)."""
+
+    def typed(x: Any) -> Any:
+        if isinstance(x, int | float):
+            return x
+        return torch.empty([1] * len(x.shape), dtype=tensor_adapters.to_torch_dtype(x.dtype), device="meta")
+
+    def found(a: Any, b: Any, **named: Any) -> Any:
+        dtype = torch.result_type(typed(a), typed(b))
+        dtype = torch.get_default_dtype() if divides and not dtype.is_floating_point else dtype
+        a = in_type(a, tensor_adapters.from_torch_dtype(dtype))
+        return form(a, op.CastLike(b, a) if isinstance(b, int | float) else in_type(b, a.dtype), **named)
+
+    return found
+
+
+def is_finite(x: Any) -> Any:
+    """Integers are, which have no infinities in ONNX."""
+    return core.aten_isfinite(x) if x.dtype.is_floating_point() else op.Equal(x, x)
+
+
 def arithmetic_table() -> dict[Any, Any]:
     """Operator of torch -> its form."""
     aten = torch.ops.aten
@@ -207,6 +230,15 @@ def arithmetic_table() -> dict[Any, Any]:
         shifted(core.aten_bitwise_right_shift_tensor_scalar, "RIGHT"),
     )
     return {
+        aten.multiply.Tensor: of_one_type(core.aten_mul),
+        aten.subtract.Tensor: of_one_type(core.aten_sub),
+        aten.divide.Tensor: of_one_type(core.aten_div, divides=True),
+        aten.greater.Tensor: of_one_type(op.Greater),
+        aten.greater_equal.Tensor: of_one_type(op.GreaterOrEqual),
+        aten.less.Tensor: of_one_type(op.Less),
+        aten.less_equal.Tensor: of_one_type(op.LessOrEqual),
+        aten.not_equal.Tensor: of_one_type(core.aten_ne),
+        aten.isfinite.default: is_finite,
         aten.atan2.default: atan2,
         aten.log_sigmoid.default: log_sigmoid,
         aten.erfinv.default: inverse_error,

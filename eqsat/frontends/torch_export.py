@@ -53,9 +53,13 @@ def as_onnx(
     if isinstance(source, torch.onnx.ONNXProgram):
         return _model_of(source)
     if isinstance(source, torch.export.ExportedProgram):
-        with exporting(name):
+        on_cpu, on_gpu = (torch.autocast(device, enabled=False) for device in ("cpu", "cuda"))
+        with exporting(name), on_cpu, on_gpu:  # a program's types are what they are, whatever is around
             values = [n.meta.get("val") for n in source.graph.nodes]  # all, as autocast converts types on the way
-            return _model_of(_export(source, values=values, opset=opset))
+            program = _export(source, values=values, opset=opset)
+            model = _model_of(program)
+        _warn_of_writing(program, name)
+        return model
     if not isinstance(source, torch.nn.Module):
         raise ModelError(f"model: of PyTorch, expected a Module, an ExportedProgram or an ONNXProgram, got {name}")
     module = getattr(source, "_orig_mod", source)  # what torch.compile returns has the module inside
@@ -71,6 +75,7 @@ def as_onnx(
         program = _export(module, arguments, values=values, opset=opset, **given)
         model = _model_of(program)
     _warn_of_extents(program, dynamic_shapes, name)
+    _warn_of_writing(program, name)
     return model
 
 
@@ -174,6 +179,16 @@ def _warn_of_extents(program: Any, shapes: Any, name: str) -> None:
         warnings.warn(
             f"eqsat: module {name}: dynamic_shapes asks for {', '.join(missing)}, which the module does not let vary so: torch "
             f"exports {', '.join(f'{v.name} as {v.shape}' for v in inputs)}",
+            stacklevel=7,  # who called `optimize`
+        )
+
+
+def _warn_of_writing(program: Any, name: str) -> None:
+    """Torch's exporter leaves out what becomes of inputs that a program writes to, and says nothing (2.14)."""
+    if written := sorted(program.exported_program.graph_signature.user_inputs_to_mutate.values()):
+        warnings.warn(
+            f"eqsat: module {name}: writes to its inputs ({', '.join(written[:3])}), and a model does not: return what becomes "
+            "of them, if that is read",
             stacklevel=7,  # who called `optimize`
         )
 

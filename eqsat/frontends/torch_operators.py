@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from onnxscript import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64, script
+from onnxscript import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64, ir, script
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core, nn, special
 
@@ -79,26 +79,6 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return op.Gather(flat, places, axis=rank - 2)
 
 
-def by_divisor(form: Any, axes: int) -> Callable[..., Any]:
-    """Averages of windows, which torch exports without the number that is to be divided by (2.14): it is their extent, else."""
-    signature = inspect.signature(form.func)
-
-    @functools.wraps(form.func)
-    def averages(*given: Any, **named: Any) -> Any:
-        x, *_ = bound = signature.bind(*given, **named).arguments
-        others = {name: value for name, value in bound.items() if name not in (x, "divisor_override")}
-        divisor = bound.get("divisor_override")
-        if divisor is None:
-            return form(bound[x], **others)
-        if bound.get("ceil_mode"):
-            raise NotImplementedError("averages over windows that jut out, by a divisor of their own")
-        found = form(bound[x], **{**others, "count_include_pad": True})
-        extents = [*bound["kernel_size"]] * (axes if len(bound["kernel_size"]) == 1 else 1)
-        return op.Mul(found, op.CastLike(math.prod(extents) / divisor, found))
-
-    return averages
-
-
 def in_single(form: Any) -> Callable[..., Any]:
     """An operator that adds in half precision to what it scatters to, which ONNX Runtime does in single precision alone."""
     signature = inspect.signature(getattr(form, "func", form))
@@ -147,6 +127,20 @@ def of_bytes(form: Any) -> Callable[..., Any]:
     return interpolated
 
 
+def antialiased(form: Any, **options: Any) -> Callable[..., Any]:
+    """Averages of all that a place covers. Torch exports quotients of extents for given factors, and other corners (2.14)."""
+
+    @functools.wraps(form.func)
+    def resized(x: Any, size: Any, align_corners: bool, down: float | None = None, across: float | None = None) -> Any:
+        if align_corners:
+            raise NotImplementedError("antialiasing with aligned corners")
+        if down is None or across is None:
+            return form(x, size, align_corners)
+        return op.Resize(x, None, [1.0, 1.0, down, across], antialias=1, exclude_outside=1, **options)
+
+    return resized
+
+
 _WORST = {"amax": -math.inf, "amin": math.inf}
 
 
@@ -186,6 +180,33 @@ def reduced_by_index(self: Any, dim: int, index: Any, source: Any, reduce: str, 
     return scatter_reduced(self, axis, op.Expand(index, op.Shape(source)), source, reduce, include_self)
 
 
+def bags(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[Any, ...]:
+    """Rows of a table reduced from each of ``offsets`` to the next. Torch exports a loop over a sequence, of no type (2.14)."""
+    starts = op.Cast(op.Slice(offsets, [0], [-1], [0]) if include_last_offset else offsets, to=INT64.dtype)
+    count = op.Shape(starts)
+    bag = op.Sub(places(starts, op.Range(0, op.Squeeze(op.Shape(indices)), 1), right=True), 1)
+    found = op.Gather(weight, indices)
+    if per_sample_weights is not None:
+        found = op.Mul(found, op.Unsqueeze(per_sample_weights, [1]))
+    if padding_idx not in (None, -1):  # into a bag of its own
+        bag = op.Where(op.Equal(indices, op.CastLike(padding_idx, indices)), count, bag)
+    found.dtype = weight.dtype  # which forms read
+    nothing = op.Expand(op.CastLike(0.0, weight), op.Concat(op.Add(count, 1), op.Shape(weight, start=1), axis=0))
+    nothing.shape, nothing.dtype = ir.Shape((None, weight.shape[1])), weight.dtype
+    found = reduced_by_index(nothing, 0, bag, found, ("sum", "mean", "amax")[mode], include_self=False)
+    return op.Slice(found, [0], [-1], [0]), *(op.Identity(offsets) for _ in range(3))  # the rest is for gradients
+
+
 def places(
     bounds: Any,
     values: Any,
@@ -203,6 +224,15 @@ def places(
     behind = op.Greater(bounds, values) if right or side == "right" else op.GreaterOrEqual(bounds, values)
     before = op.Cast(op.Not(behind), to=INT32.dtype if out_int32 else INT64.dtype)  # of NaN all
     return op.ReduceSum(before, [-1], keepdims=False)
+
+
+def of_any_size(form: Any) -> Callable[..., Any]:
+    """What torch's exporter takes no size of the result for, which follows from the operands (2.14)."""
+
+    def found(*given: Any, output_size: Any = None, **named: Any) -> Any:
+        return form(*given, **named)
+
+    return found
 
 
 def of_each(form: Any) -> Callable[..., Any]:
@@ -236,12 +266,19 @@ def translation_table() -> dict[Any, Any]:
         aten.sum.default: converting_first(core.aten_sum),
         aten.sum.dim_IntList: converting_first(core.aten_sum_dim_IntList),
         aten.mean.dim: empty_is_nan(converting_first(core.aten_mean_dim)),
-        aten.avg_pool2d.default: by_divisor(nn.aten_avg_pool2d, 2),
-        aten.avg_pool3d.default: by_divisor(nn.aten_avg_pool3d, 3),
         aten.upsample_bilinear2d.vec: of_bytes(nn.aten_upsample_bilinear2d_vec),
         aten.upsample_bicubic2d.vec: of_bytes(nn.aten_upsample_bicubic2d_vec),
+        aten._upsample_bilinear2d_aa.default: antialiased(nn.aten__upsample_bilinear2d_aa, mode="linear"),
+        aten._upsample_bicubic2d_aa.default: antialiased(
+            nn.aten__upsample_bicubic2d_aa, mode="cubic", cubic_coeff_a=-0.5
+        ),
         aten.searchsorted.Tensor: places,
         aten.sort.stable: stable_sort,
+        aten.repeat_interleave.Tensor: of_any_size(core.aten_repeat_interleave_Tensor),
+        aten.repeat_interleave.self_Tensor: of_any_size(core.aten_repeat_interleave_Tensor),
+        aten._embedding_bag.default: bags,
+        aten._embedding_bag_forward_only.default: bags,
+        aten.embedding_bag.padding_idx: bags,
         aten.index_put.default: in_single(core.aten_index_put),
         aten.scatter_add.default: in_single(core.aten_scatter_add),
         aten.index_reduce.default: reduced_by_index,

@@ -6,6 +6,7 @@
 # pyright: reportOperatorIssue=false, reportIndexIssue=false
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -191,6 +192,26 @@ def distances(a: Any, b: Any, p: float, compute_mode: int | None = None) -> Any:
     return op.Pow(total, op.CastLike(1 / p, a))
 
 
+def by_divisor(form: Any, axes: int) -> Callable[..., Any]:
+    """Averages of windows, which torch exports without the number that is to be divided by (2.14): it is their extent, else."""
+    signature = inspect.signature(form.func)
+
+    @functools.wraps(form.func)
+    def averages(*given: Any, **named: Any) -> Any:
+        x, *_ = bound = signature.bind(*given, **named).arguments
+        others = {name: value for name, value in bound.items() if name not in (x, "divisor_override")}
+        divisor = bound.get("divisor_override")
+        if divisor is None:
+            return form(bound[x], **others)
+        if bound.get("ceil_mode"):
+            raise NotImplementedError("averages over windows that jut out, by a divisor of their own")
+        found = form(bound[x], **{**others, "count_include_pad": True})
+        extents = [*bound["kernel_size"]] * (axes if len(bound["kernel_size"]) == 1 else 1)
+        return op.Mul(found, op.CastLike(math.prod(extents) / divisor, found))
+
+    return averages
+
+
 def reduction_table() -> dict[Any, Any]:
     """Operator of torch -> its form."""
     aten = torch.ops.aten
@@ -201,6 +222,8 @@ def reduction_table() -> dict[Any, Any]:
         aten.any.dim: empty_is_false(core.aten_any_dim),
         aten.any.dims: empty_is_false(core.aten_any_dims),
         aten.mean.default: empty_is_nan(core.aten_mean),
+        aten.avg_pool2d.default: by_divisor(nn.aten_avg_pool2d, 2),
+        aten.avg_pool3d.default: by_divisor(nn.aten_avg_pool3d, 3),
         aten.mse_loss.default: squared_error,
         torch.ops.prims.var.default: variance,
         aten.cumprod.default: running_product,

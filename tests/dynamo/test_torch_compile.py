@@ -507,6 +507,20 @@ def test_what_cannot_be_run_elsewhere_falls_back_and_says_why(function: Callable
     _same(found, function(x.clone()))
 
 
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x[x > 0], "its output getitem has an extent that depends on values"),
+        (lambda x: x.masked_select(x > 0).sum(), "masked_select"),  # a graph that cannot be cut, either
+    ],
+)
+def test_what_has_extents_that_depend_on_values_falls_back_and_says_so(function: Any, reason: str) -> None:
+    x = torch.randn(7)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), pytest.warns(FallbackWarning, match=reason):
+        found = _compiled(function)(x)
+    _same(found, function(x))
+
+
 class Cache(torch.nn.Module):
     """Keys of a cache, written along its third axis and read; ``own``: a buffer of the module, and no argument."""
 
@@ -726,6 +740,22 @@ def test_a_graph_may_convert_types_where_its_own_autocast_has_converted_them(com
     assert compilations == [False]
 
 
+@pytest.mark.parametrize("runtime", ["eager", "inductor"])
+def test_types_stay_where_a_graph_turns_autocast_off(runtime: str, compilations: list[bool]) -> None:
+    linear, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+
+    def function(x: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            y = linear(x)
+        return y.relu(), x @ x.t()
+
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = _compiled(function, runtime=runtime)(x), function(x)
+    _same(found[0], expected[0])
+    _same(found[1], expected[1], atol=2e-2)
+    assert compilations == [False]
+
+
 def test_norms_have_wider_weights_where_a_graph_s_own_autocast_has_converted_the_input(
     compilations: list[bool],
 ) -> None:
@@ -840,6 +870,18 @@ class Scaled(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.beside_zero))
+
+
+def test_floats_that_go_out_have_the_digits_of_python(compilations: list[bool]) -> None:
+    def function(x: Any, scale: float) -> Any:
+        return (x * scale).softmax(-1), scale * 2
+
+    compiled, x = _compiled(function), torch.randn(2, 3)
+    for scale in (0.5, 0.7, 1.3):
+        found, expected = compiled(x, scale), function(x, scale)
+        _same(found[0], expected[0])
+        assert found[1] == expected[1]
+    assert len(compilations) == 2
 
 
 def test_floats_of_a_module_are_constants_until_one_changes(
@@ -1516,3 +1558,18 @@ def test_what_is_finite_in_half_precision_is_exported() -> None:
     x = torch.tensor([1.0, torch.inf, torch.nan, 3.0], dtype=torch.float16)
     for function in (torch.isfinite, lambda x: (2 * x).isfinite()):
         _same(_compiled(function, runtime="eager")(x), torch.isfinite(x))
+
+
+def test_truth_values_are_finite(compilations: list[bool]) -> None:
+    x = torch.randn(3)
+    _same(_compiled(lambda x: torch.isfinite(x > 0) & (x > 0))(x), x > 0)
+    assert compilations == [False]
+
+
+def test_repetitions_whose_sum_is_known_are_exported(compilations: list[bool]) -> None:
+    def function(x: Any, counts: Any) -> Any:
+        return x.repeat_interleave(counts, 0, output_size=6) * 2
+
+    x, counts = torch.randn(3, 2), torch.tensor([1, 3, 2])
+    _same(_compiled(function)(x, counts), function(x, counts))
+    assert compilations == [False]

@@ -114,6 +114,18 @@ LARGE = torch.tensor([2**40 + 1, -7, 2**60 + 5])
 PLACES = torch.tensor([[0, 1, 1], [1, 1, 2]])
 
 
+def _smaller(mode: str, factor: tuple[float, float]) -> Any:
+    return lambda x: F.interpolate(x, scale_factor=factor, mode=mode, antialias=True)
+
+
+def _bags(mode: str, *, weighted: bool = False, **options: Any) -> Any:
+    indices = PLACES.flatten()
+    own = torch.arange(6.0) if weighted else None
+    return lambda ends, table: F.embedding_bag(
+        indices.to(ends.dtype), table, ends, mode=mode, per_sample_weights=own, **options
+    )
+
+
 def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) -> Any:
     """What quantised graphs of torch hold: a round trip to integers, by a scale of its own or, without one, of the values."""
     own = torch.ops.quantized_decomposed
@@ -213,6 +225,19 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
         (lambda x: F.max_pool2d(x[None], 2), [BYTES.int()]),
         (torch.ops.aten._is_all_true, [BYTES > 100]),
         (torch.ops.aten._is_any_true, [BYTES > 100]),
+        (lambda n, x: torch.multiply(n, x) + torch.subtract(x, n, alpha=2), [LARGE, torch.randn(3)]),
+        (lambda n, x: torch.divide(n, 2) + torch.divide(n, n) + torch.divide(x, n), [PLACES + 1, torch.randn(3)]),
+        (lambda n, x: (torch.less(n, x) | torch.greater_equal(x, n)) & n.not_equal(x), [PLACES, torch.randn(3) * 2]),
+        (lambda x: x.isfinite(), [LARGE]),
+        (_smaller("bilinear", (0.4, 0.7)), [torch.randn(1, 2, 9, 7)]),
+        (_smaller("bicubic", (0.4, 0.7)), [torch.randn(1, 2, 9, 7)]),
+        (lambda i, w: F.embedding_bag(i, w, mode="sum"), [PLACES, torch.randn(3, 4)]),
+        (_bags("sum"), [torch.tensor([0, 2, 2, 4]), torch.randn(3, 4)]),
+        (_bags("mean"), [torch.tensor([0, 2, 2, 4]).int(), torch.randn(3, 4)]),
+        (_bags("max"), [torch.tensor([0, 2, 2, 6]), torch.randn(3, 4)]),
+        (_bags("sum", weighted=True), [torch.tensor([0, 2, 2, 4]), torch.randn(3, 4)]),
+        (_bags("mean", padding_idx=1), [torch.tensor([0, 2, 2, 4]), torch.randn(3, 4)]),
+        (_bags("max", padding_idx=1, include_last_offset=True), [torch.tensor([0, 2, 2, 6]), torch.randn(3, 4)]),
     ],
     ids=[
         *("added-integers", "added", "angle", "angle-of-integers", "log-sigmoid", "softmax", "softmax-of-integers"),
@@ -249,6 +274,9 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
             "pool-of-integers",
             "all-true",
             "any-true",
+            *("other-names", "other-names-of-quotients", "other-names-of-comparisons"),
+            *("finite-integers", "smaller", "smaller-cubic"),
+            *("bags-of-rows", "bags", "bags-mean", "bags-largest", "bags-weighted", "bags-padded", "bags-to-the-last"),
         ),
     ],
 )
@@ -450,6 +478,13 @@ def _dropping_out() -> Any:
             "as_strided of .*, whose elements do not lie in rows",
         ),
         (lambda: Branching().eval(), {"example_inputs": torch.randn(2, 7)}, "cannot export it: .*data-dependent"),
+        (
+            lambda: Applied(
+                lambda x: F.interpolate(x, (3, 3), mode="bilinear", antialias=True, align_corners=True)
+            ).eval(),
+            {"example_inputs": torch.randn(1, 1, 7, 7)},
+            "cannot export it: .*antialiasing with aligned corners",
+        ),
         (lambda: torch.jit.script(torch.nn.ReLU()).eval(), {"example_inputs": torch.randn(2)}, "TorchScript"),
         (lambda: torch.randn(2), {}, "expected a Module, an ExportedProgram or an ONNXProgram, got Tensor"),
     ],
@@ -479,6 +514,21 @@ def test_dimensions_that_torch_does_not_let_vary_are_named(block: Any) -> None:
 )
 def test_dimensions_that_vary_as_asked_for_are_not_named(extent: Any, block: Any) -> None:
     eqsat.optimize(block, example_inputs=(torch.randn(2, 8),), dynamic_shapes={"x": {0: extent}})
+
+
+def _writing(x: Any, y: Any) -> Any:
+    x.add_(y)
+    return x * 2
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_inputs_that_a_module_writes_to_are_named(exported: bool) -> None:
+    module, inputs = Applied(_writing).eval(), (torch.ones(3), torch.ones(3))
+    source = torch.export.export(module, inputs) if exported else module
+    with pytest.warns(UserWarning, match=r"writes to its inputs \(.*\), and a model does not"):
+        result = eqsat.optimize(source, example_inputs=None if exported else inputs)
+    (found,) = result(torch.ones(3), torch.ones(3)).values()
+    torch.testing.assert_close(found, torch.full((3,), 4.0))
 
 
 def test_torch_is_not_imported_for_other_sources() -> None:
