@@ -24,8 +24,7 @@ def families_of(work: Work) -> tuple[Family, ...]:
     """The families a kernel of one operator belongs to, finest first."""
     key, kind = work.operators[0], work.kind.value
     variant = variant_of(work)
-    typed = work.types[:3] if variant == _CAPPED else work.types  # a mask of truth values takes as long as one of numbers
-    types = element_types(typed)
+    types = element_types(work.types[: _TYPED if variant == _CAPPED else None])
     fine = (key, types, variant)
     return (fine, (key, types), (key,), (ANY + kind, work.dtype), (ANY + kind,))
 
@@ -233,7 +232,9 @@ def _one_row(outputs: Shapes) -> str:
     return " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
 
 
-_CAPPED = "capped"
+_CAPPED, _TYPED = "capped", 3
+"""Attention that caps its scores, and how many of its operands have types that matter: a mask of truth values, which is the next,
+takes as long as one of numbers."""
 
 _VARIANTS: dict[str, Variant] = {
     "Conv": _convolution_of_floats,

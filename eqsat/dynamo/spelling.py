@@ -40,7 +40,7 @@ class Spelling(torch.overrides.TorchFunctionMode):
 
 def _is_finite(x: Any) -> Any:
     """Up to 2.11 the exporter fails at that of half precision."""
-    return x - x == 0 if x.is_floating_point() else x == x  # infinities and NaN leave NaN
+    return x == x if x.dtype is torch.bool else x - x == 0  # infinities and NaN leave NaN
 
 
 def _squeezes_nothing(x: Tensor, dim: Any = None) -> bool:

@@ -61,8 +61,9 @@ def test_extremes_of_what_overflows_end(op: str, scale: float) -> None:
     parameters = b.constant(np.float32(scale)), b.constant(np.uint8(0 if op == "Min" else 255))
     bound = b.constant(np.array([127, 126, 124], np.uint8))
     values = [b.op("DequantizeLinear", v, *parameters) for v in (bound, b.input("x", "uint8", (4, 3)))]
-    matches = _ends(b.finish({"y": b.op(op, *values)}))
-    assert bool(matches[f"move_dequantize_behind_{op.lower()}"]) is (scale < 1)
+    moved = _ends(b.finish({"y": b.op(op, *values)}))[f"move_dequantize_behind_{op.lower()}"]
+    assert moved <= 2, "more often than for either order of the operands"
+    assert moved or scale > 1
 
 
 @pytest.mark.parametrize("kind", ["Pad", "Where", "Concat", "TopK", "ReduceMax"])
