@@ -80,10 +80,11 @@ def _side_by_side(
     )  # fmt: skip
 
 
+_ROWS = ((1, 12, 12, 128, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64), (1, 32, 8, 64, 128))
+
+
 def _attention_in_rows(masked: bool) -> Iterator[Cases]:
-    sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
-             (1, 32, 8, 64, 128))  # fmt: skip
-    return _side_by_side(sizes, masked)
+    return _side_by_side((*_ROWS, (8, 12, 12, 384, 64)), masked)
 
 
 def _attention_in_windows(masked: bool) -> Iterator[Cases]:
@@ -206,7 +207,7 @@ def _capped(masked: bool) -> Iterator[Cases]:
     """Scores are capped one by one, by a tangent that is not computed on vectors."""
     yield Kernels(
         "Attention",
-        ((1, 12, 12, 128, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64), (1, 32, 8, 64, 128)),
+        _ROWS,
         lambda b, h, g, s, d: [*_in_rows(b, h, g, s, d), *([data("float32", 1, 1, s, s)] if masked else [])],
         lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "softcap": 30.0},
     )

@@ -140,15 +140,15 @@ def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Ten
     module.recompile()
     call: Callable[..., Any] = module
     if examples is not None:
-        with torch._C._DisableAutocast():  # what is around a graph has converted the program's types
-            call = compiled_for(module, examples, tuned=mode.startswith("max-autotune"))
-        if device.startswith("cuda") and mode in ("reduce-overhead", "max-autotune"):
-            return _Replayed(call, in_place)
+        call = _outside_autocast(compiled_for)(module, examples, tuned=mode.startswith("max-autotune"))
+    call = _outside_autocast(call)
+    if examples is not None and device.startswith("cuda") and mode in ("reduce-overhead", "max-autotune"):
+        return _Replayed(call, in_place)
     constants = {b.untyped_storage().data_ptr() for b in module.buffers()}
     constant = [name in graph.constants for name in graph.outputs]
 
     def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad():
             found = list(call(*inputs))
         taken = {x.untyped_storage().data_ptr() for x in inputs}
         for i, value in enumerate(found):
@@ -162,6 +162,16 @@ def in_torch(graph: Graph, written: Written, device: str, examples: Sequence[Ten
         return found
 
     return compute
+
+
+def _outside_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, in which types stay as they are: what is around a graph has converted those of its program."""
+
+    def found(*given: Any, **named: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return function(*given, **named)
+
+    return found
 
 
 def _write(graph: fx.Graph, in_place: Written) -> None:
@@ -192,11 +202,8 @@ class _Replayed:
         self._outputs: Sequence[Tensor] = ()
         self._fails = False
 
+    @torch.no_grad()
     def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        with torch.no_grad(), torch._C._DisableAutocast():
-            return self._called(inputs)
-
-    def _called(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         if not self._fails and (self._replay is None or self._have_moved(inputs)):
             try:
                 self._replay = self._captured(inputs)
