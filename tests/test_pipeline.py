@@ -76,6 +76,7 @@ KEYS = [
     "rehearsal",
     "left_out",
     "overridable",
+    "read_as",
     "subnormal",
     "predicted_s_before",
     "predicted_s_after",

@@ -10,7 +10,7 @@ is known, and occurs nowhere else.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, reduce
 
 from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_of, plus, times
@@ -158,21 +158,51 @@ def broadcast(*dims: str) -> str:
     """The extent that extents broadcast to, each of which may be 1: one text, whatever the order and nesting.
 
     Of ``min(512, seq)`` and ``seq`` it is ``seq``: were the other one 512 and smaller, they would not broadcast. So it is of
-    ``max(1, seq)`` and ``seq``, and of ``max(0, seq - 1)`` and ``seq - 1``, which is an extent.
+    ``min(past + 1, past + seq)`` and ``past + seq``, of ``max(1, seq)`` and ``seq``, and of ``max(0, seq - 1)`` and
+    ``seq - 1``, which is an extent.
 
     >>> broadcast(broadcast("seq", "n"), "n"), broadcast("max(0, seq - 1) + 1", "seq")
     ('broadcast(n, seq)', 'seq')
+    >>> broadcast("min(n, seq)", "seq"), broadcast("min(n + 1, seq)", "seq")
+    ('broadcast(min(n, seq), seq)', 'seq')
     """
     parts: set[str] = set()
     for d in dims:
         called = operands(d, "broadcast")
         parts.update(map(str, called) if called else (d,))
     for d in sorted(parts):
-        number, other = _bound(d, "min")
         least, more = _bound(d, "max")
-        if (number > 0 and other in parts) or (least <= 1 and more in parts) or any(_is_short(d, p) for p in parts):
+        if (least <= 1 and more in parts) or any(_is_first_of(d, p) or _is_short(d, p) for p in parts):
             parts.discard(d)
     return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
+
+
+def _is_first_of(dim: Dim, other: Dim) -> bool:
+    """Whether an extent is ``min(k, other)``, of a ``k`` that is not 0."""
+    sums = _operands_and_number(dim, "min")
+    return other in sums and all(x == other or at_least(x, 1) for x in sums)
+
+
+def limit(larger: Dim, other: Dim) -> int | None:
+    """The number that ``larger`` does not exceed where it broadcasts with ``other``, which is so many first ones of it."""
+    first = operands(other, "min") if isinstance(other, str) and other.startswith("min(") else ()
+    numbers = [n for n in first if isinstance(n, int) and n > 1]
+    return min(numbers) if numbers and set(first) == {larger, *numbers} else None
+
+
+def at_most(dim: Dim, larger: Dim, limit: int) -> Dim:
+    """An extent where ``larger`` is ``limit`` or less: the first so many of what is never larger are all of it.
+
+    >>> at_most("max(0, min(256, past + seq) - min(256, past))", "past + seq", 256)
+    'seq'
+    """
+    whole: dict[str, Dim] = {}
+    for atom in _functions(dim):
+        first = operands(atom, "min")
+        others = [d for d in first if not isinstance(d, int)]
+        if len(others) == 1 and min(d for d in first if isinstance(d, int)) >= limit and at_least(larger, others[0]):
+            whole[atom] = others[0]
+    return substitute(dim, whole)
 
 
 def _is_short(dim: Dim, symbol: Dim) -> bool:
@@ -205,12 +235,17 @@ def among(dim: Dim, known: Collection[Dim]) -> Dim:
 
 def _bound(dim: Dim, function: str) -> tuple[int, Dim]:
     """``k`` and ``x`` of an extent that is ``min(k, x)``, or ``max(k, x)``, plus a number perhaps; (0, 0) of any other."""
+    sums = _operands_and_number(dim, function)
+    numbers, others = [x for x in sums if isinstance(x, int)], [x for x in sums if isinstance(x, str)]
+    return (numbers[0], others[0]) if len(numbers) == len(others) == 1 else (0, 0)
+
+
+def _operands_and_number(dim: Dim, function: str) -> list[Dim]:
+    """Of an extent that is a function of some plus a number perhaps, each operand with that number; none of any other."""
     form = form_of(dim)
     varying = dim_of({factors: n for factors, n in form.items() if factors})
     found = operands(varying, function) if isinstance(varying, str) else ()
-    sums = [add(x, form.get((), 0)) for x in found]
-    numbers, others = [x for x in sums if isinstance(x, int)], [x for x in sums if isinstance(x, str)]
-    return (numbers[0], others[0]) if len(numbers) == len(others) == 1 else (0, 0)
+    return [add(x, form.get((), 0)) for x in found]
 
 
 def _is_factor(dim: str) -> bool:
@@ -289,6 +324,15 @@ def terms(dim: Dim) -> list[tuple[int, Monomial]]:
     return [(number, factors) for factors, number in sorted(form_of(dim).items(), key=lambda term: _order(term[0]))]
 
 
+def _functions(dim: Dim) -> Iterator[str]:
+    """The functions of extents that an extent is made of, outer ones first."""
+    for atom in (atom for factors in form_of(dim) for atom in factors):
+        if called := function_of(atom):
+            yield atom
+            for operand in called[1]:
+                yield from _functions(operand)
+
+
 def symbols(dim: Dim) -> frozenset[str]:
     """The symbols that an extent is made of."""
     found: set[str] = set()
@@ -311,7 +355,7 @@ _MEANING: dict[str, Callable[..., Dim]] = {"max": maximum, "min": minimum, "floo
 
 
 def substitute(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
-    """An extent with numbers, or other extents, for some of its symbols."""
+    """An extent with numbers, or other extents, for some of its symbols and functions."""
     if isinstance(dim, int):
         return dim
     return total(
@@ -322,7 +366,7 @@ def substitute(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
 
 def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
     called = function_of(atom)
-    if called is None:
+    if called is None or atom in known:
         return known.get(atom, atom)
     name, operands = called[0], [substitute(d, known) for d in called[1]]
     if name != "broadcast":

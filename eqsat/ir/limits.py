@@ -1,14 +1,14 @@
 """What a program says about the largest extents: where one is too large it fails, so nothing needs to hold beyond."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 
-from eqsat.ir.extents import is_nameless, operands, symbols, terms
+from eqsat.ir.extents import is_nameless, limit, operands, symbols, terms
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.normal_form import function_of
 from eqsat.ir.operator import definition_of
-from eqsat.ir.types import Dim
+from eqsat.ir.types import Dim, Type
 
 Limits = Mapping[str, int]
 """The largest number that each of some symbols stands for."""
@@ -20,18 +20,18 @@ def limits_of(graph: Graph) -> Limits:
     What is broadcast with 512 elements, or with ``min(512, seq)`` of them as the first rows of a table are, has at most 512.
     """
     limits: dict[str, int] = {}
-    for symbol, other in (pair for node in graph.nodes for pair in _broadcast_extents(graph, node)):
+    for symbol, other in (pair for node in graph.nodes for pair in broadcast_extents(node, graph.type_of)):
         limit = _limit(symbol, other)
         if limit is not None:
             limits[str(symbol)] = min(limit, limits.get(str(symbol), limit))
     return limits
 
 
-def _broadcast_extents(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
+def broadcast_extents(node: Node, type_of: Callable[[str], Type]) -> Iterator[tuple[Dim, Dim]]:
     """Extents of two operands along one axis, either first."""
     definition = definition_of(node)
     count = 0 if definition is None else definition.traits.operands
-    types = map(graph.type_of, filter(None, node.inputs[:count]))
+    types = map(type_of, filter(None, node.inputs[:count]))
     for a, b in permutations([type.shape for type in types if type.shape is not None], 2):
         yield from zip(reversed(a), reversed(b), strict=False)
 
@@ -42,9 +42,7 @@ def _limit(symbol: Dim, other: Dim) -> int | None:
         return None
     if isinstance(other, int):
         return other if other > 1 else None
-    smallest = operands(other, "min")
-    numbers = [n for n in smallest if isinstance(n, int) and n > 1]
-    return min(numbers) if numbers and set(smallest) <= {symbol, *numbers} else None
+    return limit(symbol, other)
 
 
 def largest(dim: Dim, limits: Limits) -> float:

@@ -168,6 +168,9 @@ class Halves:
         if op == "Concat":
             twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
             return x if twice and not neighbours else self._of_joined(value, inputs, neighbours, depth)
+        if op == "Slice" and _keeps_features(x, inputs):
+            half = self.of(x, neighbours, depth)
+            return half and apply("Slice", half, *inputs[1:])
         if op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]:
             half = self.of(x, neighbours, depth)
             return half and viewed(half, _halved(x.shape), _halved(value.shape), x)
@@ -196,6 +199,12 @@ class Halves:
             if x is not None and x.type.shape == (*shape, 1) and (joined or op in operators_with(repeats)):
                 return viewed(x, x.shape, shape, x)
         return None
+
+
+def _keeps_features(x: Ref, inputs: Sequence[Ref | None]) -> bool:
+    """Whether a Slice of ``x`` with these inputs takes it whole along its last axis."""
+    axes = inputs[3].values.literal_of(inputs[3].handle) if len(inputs) > 3 and inputs[3] is not None else None
+    return axes is not None and not np.isin(axes, (-1, x.rank - 1)).any()
 
 
 def _halved(shape: Shape) -> Shape:

@@ -117,6 +117,8 @@ LAST_OF_8 = "min(-8*min(1, max(0, seq - 8)) + seq, 8)"
 def test_what_broadcasts_may_be_one() -> None:
     assert broadcast("n", "m") == broadcast("m", "n") == broadcast("m", broadcast("n", "m"))
     assert broadcast(str(minimum("seq", 512)), "seq") == "seq"
+    assert broadcast("min(past + 1, past + seq)", "past + seq") == "past + seq"
+    assert broadcast("min(past, past + seq)", "past + seq") != "past + seq"
     assert broadcast("max(0, seq - 1) + 1", "seq") == "seq"
     assert broadcast("max(0, seq - 1) + 2", "seq") != "seq"
     assert broadcast("max(0, seq - 1)", "seq - 1") == "seq - 1"

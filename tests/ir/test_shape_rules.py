@@ -54,6 +54,9 @@ SCALES = np.ones(4, np.float32)
 MASK = tensor_type("bool", ("n", 1))
 STEP, FRAME = np.array(160), np.array(400)
 
+CUT = "max(0, min(9, past + seq) - min(9, past))"
+"""How many rows there are from ``past`` to ``past + seq`` in a table of nine."""
+
 SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Add", ("n", 4), ("n", 1)), "float32[n, 4]"),
     (_apply("Add", ("n", 4), (1, 4)), "float32[n, 4]"),
@@ -187,6 +190,15 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Einsum", ("n", "n"), equation="ii->i"), "float32[n]"),
     (_apply("Einsum", UNKNOWN, equation="ij->ji"), "undefined[?, ?]"),
     (_apply("Einsum", UNKNOWN, equation="i...->...i"), "undefined"),
+    # What the last axis says of "past + seq" goes for the one before:
+    (_apply("Add", (CUT, "min(9, past + seq)"), ("seq", "past + seq")), "float32[seq, past + seq]"),
+    (_apply("Add", ("b", 1, CUT, "past + seq"), ("seq", "min(9, past + seq)")), "float32[b, 1, seq, past + seq]"),
+    (_apply("Add", (CUT, "n"), ("seq", "past + seq")), f"float32[broadcast({CUT}, seq), broadcast(n, past + seq)]"),
+    (_apply("Add", (CUT, "min(1, past + seq)"), ("seq", "past + seq")), f"float32[broadcast({CUT}, seq), past + seq]"),
+    (
+        _apply("Add", (CUT, "min(9, past)"), ("seq", "past")),
+        "float32[broadcast(max(0, min(9, past + seq) - past), seq), past]",
+    ),
     # Without a definition of our own:
     (_apply("CumSum", ("n", 4), [0]), "float32[n, 4]"),
     (_apply("Trilu", ("n", 4)), "float32[n, 4]"),

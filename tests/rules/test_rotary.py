@@ -262,6 +262,27 @@ def test_rows_of_tables() -> None:
     assert left_of(graph(gathered)) == {"RotaryEmbedding": 1, "Gather": 2}
 
 
+@pytest.mark.parametrize("cut", [0, 1])
+def test_rows_of_the_first_rows_of_tables(cut: int) -> None:
+    """As many as there are keys; of tables that are cut along their features halves are not the same."""
+    b = GraphBuilder()
+    both, rows = np.tile(np.outer(np.arange(9), FREQUENCIES), 2).astype(np.float32), b.input("rows", "int64", (B, S))
+    count = b.op("Shape", b.input("keys", "float32", ("all", 1)), start=0, end=1)
+    tables = [b.constant(f(both)) for f in (np.cos, np.sin)]
+    first = [b.op("Slice", x, ints(b, 0), count, ints(b, cut)) for x in tables]
+    taken = [b.op("Unsqueeze", b.op("Gather", x, rows, axis=0), ints(b, 1)) for x in first]
+    given = b.finish([embedded(b, b.input("x", "float32", (B, N, S, D)), taken)])
+    result = eqsat.optimize(given, form="flat")
+    left = result.report.operators_after
+    assert left == ({"RotaryEmbedding": 1, "Gather": 2, "Slice": 2, "Shape": 1} if not cut else {**left, "Mul": 2})
+    rng = np.random.default_rng(1)
+    for length in (9, 8):
+        keys, x = np.zeros((length, 1), np.float32), rng.normal(size=(B, N, S, D)).astype(np.float32)
+        feeds = {"keys": keys, "x": x, "rows": rng.integers(0, 8, (B, S))}
+        ours, theirs = (Session(to_model(g)).run(feeds) for g in (result.program.graph, given))
+        np.testing.assert_allclose(*(next(iter(y.values())) for y in (ours, theirs)), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("many", [1, B])
 def test_computed_tables_are_computed_once(many: int) -> None:
     left = left_of(graph(lambda b: computed(b, many)))

@@ -5,6 +5,7 @@ Nothing is assumed of a symbol except that it stands for one non-negative intege
 
 import math
 from collections.abc import Sequence
+from itertools import permutations
 
 import numpy as np
 
@@ -52,7 +53,8 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
     """Shape of two operands that broadcast against each other, aligned at the last axis.
 
     ``1`` yields to anything, a symbol yields to an extent above 1; two different symbols give a third one, because either
-    may be 1: the same one, whatever the order in which they meet.
+    may be 1: the same one, whatever the order in which they meet. What one axis says of an extent goes for the others:
+    ``(min(256, past + seq) - min(256, past), min(256, past + seq))`` with ``(seq, past + seq)`` is that.
     """
     if a == b:
         return a
@@ -75,6 +77,9 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
             result[i] = y
         else:
             result[i] = extents.broadcast(x, y)
+    for larger, other in (pair for both in zip(a[lead:], b, strict=True) for pair in permutations(both)):
+        if most := extents.limit(larger, other):
+            result = [extents.at_most(d, larger, most) for d in result]
     return tuple(result)
 
 
