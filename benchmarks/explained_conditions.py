@@ -125,10 +125,12 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("recognise_attention", "of scores in float32 the mask leaves as much as in float16"),
         ("recognise_attention", "scores are replaced where they are grouped as in their product"),
         ("recognise_attention", "the mask has a form in this precision"),
+        ("recognise_attention", "masks are for as many keys as there are"),
     }
 )
 """Instances that show the need are too rare: it is shown of another rule with the same condition, or by ``test_affine.py``,
-``test_attention.py``, ``test_attention_masks.py``, ``test_gains_and_ranks.py`` and ``test_padding.py`` in ``tests/rules``."""
+``test_attention.py``, ``test_attention_masks.py``, ``test_gains_and_ranks.py``, ``test_masks_of_other_lengths.py`` and
+``test_padding.py`` in ``tests/rules``."""
 
 ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
     {

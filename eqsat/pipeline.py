@@ -251,7 +251,6 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         counted_only=bool(extraction.target.templates) and not extraction.placement,
         opaque=opaque_counts(program.graph),
         overridable=len(envelope_of(graph).defaults),
-        read_as=dict(envelope_of(graph).meant),
         subnormal=subnormal_part(graph),
         eclasses=egraph.class_count,
         enodes=growth.saturated.snapshot.size,

@@ -72,8 +72,8 @@ class Report:
     rules it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``,
     launches, views aside; ``kernel_templates``; ``recognized`` structures; ``missed``: what looks like one, and why it is
     none; ``opaque``, operators passed through untouched; ``withheld``, operators that rules made of a newer opset than the
-    file may have; ``overridable``, inputs that have values in the file; ``read_as``: names of extents in the file that say
-    something else -> what they are read as; ``engine``, the fastest one, and what each took, where that was asked for;
+    file may have; ``overridable``, inputs that have values in the file; ``engine``, the fastest one, and what each took, where
+    that was asked for;
     ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price:
     ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative
     ``gap`` to it; ``assumed``: the extents of symbols that prices are for; ``sizes``: what it costs at each size of a range. The
@@ -129,7 +129,6 @@ class Report:
     rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
     left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     overridable: int = 0
-    read_as: dict[str, str] = field(default_factory=dict[str, str])
     subnormal: float = 0.0
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None

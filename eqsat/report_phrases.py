@@ -47,14 +47,6 @@ def of_overridable(inputs: int) -> str:
     )
 
 
-def of_extents_read(read_as: Mapping[str, str]) -> str:
-    """``read_as``: names of extents in the file -> what they are read as."""
-    return "; ".join(
-        f"inputs with an extent called {name!r} are taken to have {extent}, which is what they meet in the program"
-        for name, extent in read_as.items()
-    )
-
-
 def of_subnormal(part: float) -> str:
     """``part``: of the float32 constants."""
     if part < _MANY_SUBNORMAL:

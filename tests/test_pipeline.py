@@ -76,7 +76,6 @@ KEYS = [
     "rehearsal",
     "left_out",
     "overridable",
-    "read_as",
     "subnormal",
     "predicted_s_before",
     "predicted_s_after",

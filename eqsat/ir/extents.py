@@ -183,11 +183,19 @@ def _is_first_of(dim: Dim, other: Dim) -> bool:
     return other in sums and all(x == other or at_least(x, 1) for x in sums)
 
 
-def limit(larger: Dim, other: Dim) -> int | None:
-    """The number that ``larger`` does not exceed where it broadcasts with ``other``, which is so many first ones of it."""
-    first = operands(other, "min") if isinstance(other, str) and other.startswith("min(") else ()
-    numbers = [n for n in first if isinstance(n, int) and n > 1]
-    return min(numbers) if numbers and set(first) == {larger, *numbers} else None
+def limits(*dims: Dim) -> Iterator[tuple[Dim, int]]:
+    """Extents, and numbers that they do not exceed where ``dims`` broadcast: ``n`` for ``x`` beside ``min(n, x)``.
+
+    >>> list(limits("broadcast(min(512, seq), n)", "seq"))
+    [('seq', 512)]
+    """
+    parts = {part for d in dims if isinstance(d, str) for part in operands(d, "broadcast") or (d,)}
+    for part in sorted(part for part in parts if isinstance(part, str) and part.startswith("min(")):
+        first = operands(part, "min")
+        numbers = [n for n in first if isinstance(n, int) and n > 1]
+        others = parts.intersection(first)
+        if numbers and {*numbers, *others} == set(first) and len(others) == 1:
+            yield others.pop(), min(numbers)
 
 
 def at_most(dim: Dim, larger: Dim, limit: int) -> Dim:

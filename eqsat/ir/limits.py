@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 
-from eqsat.ir.extents import is_nameless, limit, operands, symbols, terms
+from eqsat.ir.extents import is_nameless, limits, operands, symbols, terms
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.normal_form import function_of
 from eqsat.ir.operator import definition_of
@@ -19,12 +19,12 @@ def limits_of(graph: Graph) -> Limits:
 
     What is broadcast with 512 elements, or with ``min(512, seq)`` of them as the first rows of a table are, has at most 512.
     """
-    limits: dict[str, int] = {}
+    found: dict[str, int] = {}
     for symbol, other in (pair for node in graph.nodes for pair in broadcast_extents(node, graph.type_of)):
         limit = _limit(symbol, other)
         if limit is not None:
-            limits[str(symbol)] = min(limit, limits.get(str(symbol), limit))
-    return limits
+            found[str(symbol)] = min(limit, found.get(str(symbol), limit))
+    return found
 
 
 def broadcast_extents(node: Node, type_of: Callable[[str], Type]) -> Iterator[tuple[Dim, Dim]]:
@@ -42,7 +42,7 @@ def _limit(symbol: Dim, other: Dim) -> int | None:
         return None
     if isinstance(other, int):
         return other if other > 1 else None
-    return limit(symbol, other)
+    return next((number for extent, number in limits(symbol, other) if extent == symbol), None)
 
 
 def largest(dim: Dim, limits: Limits) -> float:

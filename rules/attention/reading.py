@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from eqsat.ir.types import HALVES, DType
+from eqsat.ir.extents import operands, product
+from eqsat.ir.types import HALVES, Dim, DType
 from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.attention.magnitudes import FLOORS
 from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, Steps, are_numbers, is_number, quantising
@@ -168,7 +169,20 @@ def _behind(read: Callable[[Ref], R | None], sources: Iterable[tuple[Ref, Steps]
 
 def _only_leading_axes(source: Ref, result: Ref) -> bool:
     """Whether a view leaves the last two axes as they are."""
-    return source.shape[-2:] == result.shape[-2:] and min(source.rank, result.rank) >= 3
+    if min(source.rank, result.rank) < 3 or source.shape[-2] != result.shape[-2]:
+        return False
+    same = source.shape[-1] == result.shape[-1]
+    return same or (_is_named_after(*source.shape[-1:], *result.shape[-1:]) and _counts_agree(source, result))
+
+
+def _counts_agree(source: Ref, result: Ref) -> bool:
+    """Whether two values have as many rows of keys, so that each row has as many where one is a view of the other."""
+    return product(source.shape[:-2]) == product(result.shape[:-2])
+
+
+def _is_named_after(enlarged: Dim, keys: Dim) -> bool:
+    """Whether an extent is what ``keys`` broadcast to with another symbol."""
+    return isinstance(enlarged, str) and keys in operands(enlarged, "broadcast")
 
 
 # --- steps ---------------------------------------------------------------------------------------------------------------
@@ -194,11 +208,21 @@ def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
     return None
 
 
+def _as_large(scores: Ref, masked: Ref) -> bool:
+    """Whether scores are as large with a mask as without, if with it they are for as many keys as there are values: what another
+    symbol broadcasts with them to is that many then, so that the symbol stands for as many, or for 1."""
+    if scores.type == masked.type:
+        return True
+    *others, keys = scores.type.shape or ("",)
+    *beside, enlarged = masked.type.shape or ("",)
+    return _is_named_after(enlarged, keys) and scores.dtype is masked.dtype and others == beside
+
+
 def _masked(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``scores + mask`` for a mask that does not enlarge the scores."""
     _, _, (a, b) = node
     for x, mask in ((a, b), (b, a)):
-        if x.type == value.type and not x.is_constant:
+        if _as_large(x, value) and not x.is_constant:
             found = reader.scores(x)
             if found is not None:
                 return found.then("Add", mask, lead=value.shape[:-2])
@@ -209,7 +233,7 @@ def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Where(condition, scores, number)``, or the other way round."""
     _, _, (condition, a, b) = node
     for x, other, swapped in ((a, b, False), (b, a, True)):
-        if x.type == value.type and is_number(other):
+        if _as_large(x, value) and is_number(other):
             found = reader.scores(x)
             if found is not None:
                 return found.then("Where", condition, other, swapped=swapped, lead=value.shape[:-2])

@@ -130,6 +130,11 @@ def _mask_operand(mask: Mask, core: _Core, lead: Sequence[Dim], queries: Dim, ke
     return repeated(term, full, (*full[:-2], queries, keys), known)
 
 
+def keys_agree(scores: Scores, p: Ref, v: Ref) -> bool:
+    """Whether there are as many probabilities ``p`` as scores, given that there are as many as values."""
+    return scores.k.shape[-1] in (p.shape[-1], v.shape[-2])
+
+
 def batches_agree(scores: Scores, p: Ref, v: Ref) -> bool:
     """Whether keys and values have as many heads as the queries or one for all, and one batch.
 
@@ -249,6 +254,7 @@ def _undoubted(assumption: str) -> Condition:
 
 CONDITIONS = (
     "the steps before its softmax are scales, a cap and masks of a product of queries and keys: found is not None",
+    "masks are for as many keys as there are: keys_agree(scores, p, v)",
     *map(_undoubted, (ONE_CAP, SIGNED, PRECISE, FLOORED, GROUPED, *DOUBTS)),
     "the mask makes no NaN where that is replaced: not (found.guarded and core.mask is not None and core.mask.unknown)",
     "the mask has a form in this precision: how is not None",

@@ -24,10 +24,9 @@ class Envelope:
 
     ``opset`` is the version of the default domain, ``imports`` the versions of all others, ``operators`` what the graph and
     its bodies use of the default one. ``inputs`` and ``outputs`` map names to ``ValueInfoProto``. ``defaults`` are initializers
-    that the caller may override. ``meant`` holds extents by names of the file that say something else, ``known`` small values
-    that inference found to be constant. ``most_opset`` and ``most_ir_version`` are the newest that the file of the result may
-    have, ``provider`` the execution provider of ONNX Runtime that is to have kernels at its opset. ``path``: of the file that was
-    read, if it was one.
+    that the caller may override. ``known`` holds small values that inference found to be constant. ``most_opset`` and
+    ``most_ir_version`` are the newest that the file of the result may have, ``provider`` the execution provider of ONNX Runtime
+    that is to have kernels at its opset. ``path``: of the file that was read, if it was one.
     """
 
     opset: int = OPSET
@@ -50,7 +49,6 @@ class Envelope:
     functions: tuple[bytes, ...] = ()
     defaults: Mapping[str, Constant] = field(default_factory=dict[str, Constant])
     dims: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
-    meant: Mapping[str, str] = field(default_factory=dict[str, str])
     known: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     path: Path | None = None
 

@@ -22,7 +22,6 @@ from eqsat.frontends.onnx.types import (
     check_dims,
     fill_stored_types,
     fix_dims,
-    meant_by_names,
     name_dims,
     read_type,
     symbols_of,
@@ -105,36 +104,35 @@ def _graph_of(
     pool = ConstantPool()
     constants = {name: pool.intern(c) for name, c in constants.items() if name in needed}
     symbols = Symbols(frozenset(symbols_of(inputs.values())), dims, ours=outer is not None)
+    types = {i: read_type(info.type, symbols, f"input {i!r}") for i, info in inputs.items()}
+    for name, default in defaults.items():
+        types[name] = default.type if types[name] == UNKNOWN else types[name]
+    declared = {o.name: read_type(o.type, symbols, f"output {o.name!r}") for o in proto.output}
+    stored: dict[str, Type] = {i.name: read_type(i.type, symbols, f"value {i.name!r}") for i in proto.value_info}
+    untyped = [o for n in nodes if n.has_body for o in n.outputs if o and o not in stored and o not in declared]
+    if untyped:
+        fill_stored_types(model, stored, untyped, symbols)
     names = {*constants, *inputs, *(o for n in raw for o in n.outputs)}
     for body in bodies:
         names |= locals_of(body)
-
-    def read(symbols: Symbols) -> Reader:
-        types, told = _types(model, inputs, defaults, nodes, symbols)
-        return _read(
-            nodes,
-            told,
-            lambda known_types, counts: Reader(
-                opset,
-                types,
-                known_types,
-                constants,
-                pool,
-                files,
-                set(names),
-                set(needed),
-                lambda body, known: _graph_of(
-                    body_as_model(body, known, model), files, {**dims, **symbols.invented}, known
-                ),
-                counts,
-            ),
-        )
-
-    reader = read(symbols)
-    meant = {} if symbols.ours else meant_by_names(inputs.values(), symbols, reader.nodes, reader.type_of)
-    if meant:
-        reader = read(replace(symbols, invented=meant))
-    envelope = _envelope(model, opset, dims, meant, defaults, reader)
+    told = {**declared, **stored}
+    reader = _read(
+        nodes,
+        told,
+        lambda known_types, counts: Reader(
+            opset,
+            types,
+            known_types,
+            constants,
+            pool,
+            files,
+            set(names),
+            set(needed),
+            lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
+            counts,
+        ),
+    )
+    envelope = _envelope(model, opset, dims, defaults, reader)
     graph = Graph(
         tuple(reader.nodes),
         tuple(inputs),
@@ -146,22 +144,6 @@ def _graph_of(
         spread_to_parts(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
     )
     return graph.pruned()  # of sequences that tensors have taken the place of
-
-
-def _types(
-    model: Any, inputs: Mapping[str, Any], defaults: Mapping[str, Constant], nodes: Sequence[RawNode], symbols: Symbols
-) -> tuple[dict[str, Type], dict[str, Type]]:
-    """Types of the inputs of a model, and those that it tells of other values."""
-    types = {i: read_type(info.type, symbols, f"input {i!r}") for i, info in inputs.items()}
-    for name, default in defaults.items():
-        types[name] = default.type if types[name] == UNKNOWN else types[name]
-    proto = model.graph
-    declared = {o.name: read_type(o.type, symbols, f"output {o.name!r}") for o in proto.output}
-    stored: dict[str, Type] = {i.name: read_type(i.type, symbols, f"value {i.name!r}") for i in proto.value_info}
-    untyped = [o for n in nodes if n.has_body for o in n.outputs if o and o not in stored and o not in declared]
-    if untyped:
-        fill_stored_types(model, stored, untyped, symbols)
-    return types, {**declared, **stored}
 
 
 def _read(nodes: Sequence[RawNode], told: dict[str, Type], made: Callable[[dict[str, Type], Counts], Reader]) -> Reader:
@@ -275,12 +257,10 @@ def _imports(model: Any, used: set[str]) -> dict[str, int]:
     return {domain: version for domain, version in imports.items() if domain not in DEFAULT_DOMAIN}
 
 
-def _envelope(
-    model: Any, opset: int, dims: dict[str, Dim], meant: dict[str, str], defaults: dict[str, Constant], reader: Reader
-) -> Envelope:
+def _envelope(model: Any, opset: int, dims: dict[str, Dim], defaults: dict[str, Constant], reader: Reader) -> Envelope:
     proto = model.graph
     for info in (*proto.input, *proto.output):
-        fix_dims(info, {**dims, **meant})
+        fix_dims(info, dims)
     nodes = [n for g in (proto, *bodies_in(proto)) for n in g.node]
     return Envelope(
         opset=opset,
@@ -300,6 +280,5 @@ def _envelope(
         functions=tuple(f.SerializeToString(deterministic=True) for f in model.functions),
         defaults=defaults,
         dims=dims,
-        meant=meant,
         known=reader.known,
     )

@@ -10,22 +10,9 @@ import numpy as np
 
 from eqsat.errors import ModelError, OptionError
 from eqsat.frontends.onnx.subgraphs import bodies_in
-from eqsat.ir.extents import (
-    add,
-    floor_divide,
-    maximum,
-    minimum,
-    multiply,
-    operands,
-    product,
-    remainder,
-    substitute,
-    subtract,
-)
-from eqsat.ir.graph import Node
+from eqsat.ir.extents import add, floor_divide, maximum, minimum, multiply, product, remainder, substitute, subtract
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, fresh_symbol
-from eqsat.ir.limits import broadcast_extents
-from eqsat.ir.normal_form import form_of, symbol
+from eqsat.ir.normal_form import symbol
 from eqsat.ir.schema_operator import from_type_proto, to_type_proto
 from eqsat.ir.types import Dim, DType, Type
 
@@ -36,7 +23,7 @@ _CODES = {int(d) for d in DType}
 class Symbols:
     """``names``: those of the extents of a model's inputs; ``fixed``: numbers or other names that the caller gives some.
     ``ours``: extents are written as we write them, with symbols that stand for the same elsewhere. ``invented``: symbols for
-    names that are not the model's, and extents that names mean which say something else."""
+    names that are not the model's."""
 
     names: frozenset[str] = frozenset()
     fixed: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
@@ -125,26 +112,6 @@ def fix_dims(info: Any, dims: Mapping[str, Dim]) -> None:
                 dim.dim_value = found
 
 
-def meant_by_names(
-    inputs: Iterable[Any], symbols: Symbols, nodes: Iterable[Node], type_of: Callable[[str], Type]
-) -> dict[str, str]:
-    """Extents that names of extents of ``inputs`` mean which say what is true for one element only.
-
-    Optimum calls the length of a decoder's mask ``past + 1``, as it is where one token is decoded, and calls the same program
-    with a mask of ``past + seq`` for more, which is how many scores there are that it is added to. So an extent is what it meets
-    in ``nodes``, or what that has the first elements of, where it is the same but for a symbol in place of 1.
-    """
-    extents = {symbols.read(name): name for name in symbols_of(inputs)}
-    said = {extent: name for extent, name in extents.items() if isinstance(extent, str) and form_of(extent).get(())}
-    found: dict[str, set[str]] = {}
-    for own, other in (pair for node in nodes for pair in broadcast_extents(node, type_of) if said):
-        for whole in (other, *operands(other, "min")) if isinstance(other, str) else ():
-            for extent, name in said.items():
-                if own == extent and isinstance(whole, str) and add(subtract(whole, extent), 1) in extents:
-                    found.setdefault(name, set()).add(whole)
-    return {name: others.pop() for name, others in found.items() if len(others) == 1}
-
-
 # --- values whose nodes are not read ---------------------------------------------------------------------------------
 
 
@@ -184,8 +151,7 @@ def fill_stored_types(model: Any, stored: dict[str, Type], wanted: Sequence[str]
     names = set(wanted)
     infos = [i for i in (*inferred.graph.value_info, *inferred.graph.output) if i.name in names]
     ours = {s for g in (light.graph, *bodies_in(light.graph)) for s in symbols_of([*g.input, *g.output, *g.value_info])}
-    invented = {name: fresh_symbol() for name in symbols_of(infos) if name not in ours}
-    symbols = replace(symbols, invented={**invented, **symbols.invented})
+    symbols = replace(symbols, invented={name: fresh_symbol() for name in symbols_of(infos) if name not in ours})
     for info in infos:
         stored.setdefault(info.name, read_type(info.type, symbols, f"value {info.name!r}"))
 

@@ -5,7 +5,6 @@ Nothing is assumed of a symbol except that it stands for one non-negative intege
 
 import math
 from collections.abc import Sequence
-from itertools import permutations
 
 import numpy as np
 
@@ -77,9 +76,8 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
             result[i] = y
         else:
             result[i] = extents.broadcast(x, y)
-    for larger, other in (pair for both in zip(a[lead:], b, strict=True) for pair in permutations(both)):
-        if most := extents.limit(larger, other):
-            result = [extents.at_most(d, larger, most) for d in result]
+    for larger, most in (found for both in zip(a[lead:], b, strict=True) for found in extents.limits(*both)):
+        result = [extents.at_most(d, larger, most) for d in result]
     return tuple(result)
 
 
