@@ -8,7 +8,6 @@ import numpy as np
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
-from eqsat.ir.traits import Traits
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref
 from eqsat.rules.attention.magnitudes import ORDINARY
@@ -63,8 +62,10 @@ def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
             sides = [levels_of(reader, x, depth - 1) for x in inputs if x is not None]
             if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
                 found = paired(op, sides[0], sides[1], value.dtype)
-        elif inputs and inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype in FLOATS)):
-            found = levels_of(reader, inputs[0], depth - 1)
+        elif traits.sources or (traits.converts and value.dtype in FLOATS):
+            zero = [frozenset((0.0,))] if traits.or_zero else []
+            given = [x for i, x in enumerate(inputs) if x is not None and i in (traits.sources or (0,))]
+            found = _united([*(levels_of(reader, x, depth - 1) for x in given), *zero])
             found = found and few(_in(value.dtype, found))
         if found is not None:
             return found
@@ -76,11 +77,6 @@ def _chosen(inputs: Sequence[Ref | None]) -> Sequence[Ref | None]:
     condition, *branches = inputs
     true = condition is not None and condition.dtype is DType.BOOL and condition.low >= 1
     return branches[:1] if true else branches
-
-
-def _copies(traits: Traits) -> bool:
-    """Whether the elements are elements of the first input alone."""
-    return traits.moves and len(traits.sources) == 1 and not traits.or_zero
 
 
 def paired(op: str, left: Levels, right: Levels, dtype: DType = DType.FLOAT) -> Levels | None:

@@ -137,6 +137,29 @@ def test_any_mask_of_float16_leaves_of_attention_what_it_left(row: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=4e-3, atol=atol)
 
 
+def test_masks_of_few_numbers_may_be_joined_and_padded() -> None:
+    """As GPT-2 puts zeros for stored keys before a mask of places; what is added is lower in float32, and loses as much."""
+    b = GraphBuilder()
+    x, low, zero = b.input("x", "float16", (2, 6, 12)), b.constant(np.float16(-65504)), b.constant(np.float16(0))
+    choices = [b.op("Where", b.input(f"m{n}", "bool", (2, 1, 1, n)), zero, low) for n in (2, 3)]
+    joined = b.op("Concat", *choices, axis=-1)
+    mask = b.op("Pad", joined, b.constant([0, 0, 0, 1, 0, 0, 0, 0], "int64"))
+    heads, back = b.constant([0, 0, 3, 4], "int64"), b.constant([0, 0, 12], "int64")
+    q, k, v = (
+        b.op("Transpose", b.op("Reshape", b.op(op, x), heads), perm=(0, 2, 1, 3)) for op in ("Tanh", "Neg", "Abs")
+    )
+    scores = b.op("Add", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), mask)
+    y = b.op("MatMul", b.op("Softmax", scores), v)
+    graph = b.finish({"y": b.op("Reshape", b.op("Transpose", y, perm=(0, 2, 1, 3)), back)})
+    made = optimised(graph, verify=False, cost="kernels").program.graph
+    assert made.operator_counts()["Attention"] == 1
+    random = np.random.default_rng(1)
+    feeds: dict[str, np.ndarray] = {f"m{n}": random.integers(0, 2, (2, 1, 1, n)).astype(bool) for n in (2, 3)}
+    feeds["x"] = random.normal(size=(2, 6, 12)).astype(np.float16)
+    (expected,), (found,) = (run(g, feeds).values() for g in (graph, made))
+    np.testing.assert_allclose(found, expected, rtol=4e-3, atol=4e-3)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_values_in_half_precision_behind_a_softmax_of_products_in_float32(dtype: str, masked: bool) -> None:
