@@ -310,6 +310,15 @@ MODELS: tuple[TrainedModel, ...] = (
         "signals", "atspm-detector", "1.1.0", "atspm_detector/weights/funcnet/x100_w32full_head.onnx", _MIT,
         {"logit": ("d", "k"), "Z": ("d", "k", 128), "act": ("d",)}, ({"d": 2, "k": 5}, {"d": 8, "k": 16}), {"act": (0, 1)},
     ),
+    TrainedModel(
+        "credsweeper", "credsweeper", "1.19.5", "credsweeper/ml_model/ml_model.onnx", _MIT,
+        {
+            "line_input": ("n", "l", 101), "variable_input": ("n", "v", 101), "value_input": ("n", "w", 101),
+            "feature_input": ("n", 529),
+        },
+        ({"n": 3, "l": 40, "v": 8, "w": 20}, {"n": 1, "l": 80, "v": 16, "w": 32}),
+        dict.fromkeys(("line_input", "variable_input", "value_input", "feature_input"), (0, 1)),
+    ),
 )  # fmt: skip
 
 

@@ -262,6 +262,37 @@ def test_a_loop_keeps_its_state_and_reads_constants_of_the_graph(tmp_path: Path)
     assert_same_results(source, saved, {"n": 3, "x": X}, {"n": 0, "x": X})
 
 
+def test_what_a_loop_hands_on_unchanged_is_known_in_its_body(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            node("Identity", ["go"], ["on"]),
+            node("Split", ["weights"], ["a", "b"], axis=1),
+            node("MatMul", ["s", "a"], ["sa"]),
+            node("MatMul", ["s", "b"], ["sb"]),
+            node("Mul", ["sa", "k"], ["ska"]),
+            node("Add", ["ska", "sb"], ["sum"]),
+            node("Mul", ["sum", "last"], ["s2"]),
+            node("Identity", ["weights"], ["copy"]),
+            node("Identity", ["copy"], ["weights2"]),
+        ],
+        "body",
+        [value("i", INT64, []), value("go", BOOL, []), *map(value, ("s", "weights", "last", "k"))],
+        [value("on", BOOL, []), *map(value, ("s2", "weights2", "k", "k", "k"))],  # the state last is k from then on
+    )
+    source = model(
+        [loop(body, "x", "w", "one", "half", outputs=["y", "same", "changed", "unread", "rows"])],
+        [value("n", INT64, []), value("x", FLOAT, [3, 8])],
+        constants(w=np.hstack([W, W]), one=np.float32(1), half=np.float32(0.5)),
+        outputs=["y", "same", "changed", "rows"],
+    )
+    saved = written(eqsat.optimize(source), tmp_path / "m.onnx")
+    (inside,) = operators(saved, "body")
+    assert (inside.count("Split"), inside.count("MatMul"), inside.count("Gemm")) == (0, 1, 0)
+    (kept,) = (n for n in saved.graph.node if n.op_type == "Loop")
+    assert list(kept.input) == ["n", "", "x", "one"]
+    assert_same_results(source, saved, *({"n": n, "x": X} for n in (0, 1, 3)))
+
+
 def test_a_loop_whose_state_grows_although_the_file_says_it_does_not(tmp_path: Path) -> None:
     body = helper.make_graph(
         [

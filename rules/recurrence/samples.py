@@ -104,11 +104,9 @@ def draw_loop(d: Sampler) -> Instance:
     else:
         goes_on = b.op("Identity", before)
     results = step(_Iteration(d, width, hidden, row, names, b))
-    captured = d.chance()
     made = {"c": goes_on, "n": after, **{f"s{i}": v for i, v in enumerate(results)}}
-    handed = {} if captured else {"w": b.op("Identity", whole)}
-    body = b.finish({**made, **handed, "y": b.op("Identity", results[0])})
-    graph = Subgraph(str(body).encode(), ("whole",) if captured else (), 0, body)
+    body = b.finish({**made, "y": b.op("Identity", results[0])})
+    graph = Subgraph(str(body).encode(), ("whole",), 0, body)
     types = [body.type_of(v) for v in body.outputs[1:-1]] + [tensor_type("float32", ("rows", batch, hidden))]
     first = drawing.value(fixed(int(defect == "other rows" and times > 1), "int64"))
     found = drawing.builder.opaque(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.errors import ModelError, ShapeError
+from eqsat.frontends.onnx.invariants import without_invariants
 from eqsat.frontends.onnx.source import text
 from eqsat.frontends.onnx.subgraphs import captures_of, graphs_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
@@ -183,11 +184,11 @@ def read_constant_node(proto: Any, files: ExternalFiles) -> Constant:
 def raw_nodes(
     proto: Any, constants: dict[str, Constant], inputs: Mapping[str, Any], files: ExternalFiles
 ) -> list[RawNode]:
-    """The nodes but for Constants, whose values are added to ``constants``."""
+    """The nodes but for Constants, whose values are added to ``constants``, and states of loops that never change."""
     raw: list[RawNode] = []
     for node in proto.node:
         if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAIN or len(node.output) != 1:
-            raw.append(read_raw_node(node))
+            raw.extend(map(read_raw_node, without_invariants(node)))
         elif node.output[0] in constants or node.output[0] in inputs:
             raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
         else:
