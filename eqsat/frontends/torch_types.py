@@ -19,6 +19,7 @@ _WIDER: Mapping[DType, Sequence[DType]] = {
     DType.UINT8: (DType.INT32, DType.FLOAT),
     DType.INT16: (DType.INT32, DType.FLOAT),
     DType.INT32: (DType.DOUBLE,),
+    DType.BFLOAT16: (DType.FLOAT,),
 }
 """What holds all values of a type, and sums and products up to multiples of what its integers wrap around at. Of truth values a
 sum is *or* and a product *and*, once it is a truth value again."""

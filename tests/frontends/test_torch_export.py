@@ -360,8 +360,9 @@ ROWS, WEIGHTS, POSITIVE = torch.randn(2, 4, 6), torch.randn(4), torch.rand(4) + 
         (lambda x: F.layer_norm(x, (4,), WEIGHTS, POSITIVE), [ROWS[:, :, :4].half()]),
         (lambda x: F.group_norm(x, 2, WEIGHTS, POSITIVE), [ROWS.bfloat16()]),
         (lambda x: F.instance_norm(x, weight=WEIGHTS, bias=POSITIVE), [ROWS.half()]),
+        (lambda x: x.topk(2).values, [ROWS.bfloat16()]),
     ],
-    ids=["magnitude", "sum", "sums", "all", "layer-norm", "group-norm", "instance-norm"],
+    ids=["magnitude", "sum", "sums", "all", "layer-norm", "group-norm", "instance-norm", "largest"],
 )
 def test_outputs_have_the_types_that_they_have_in_torch(function: Any, inputs: Any) -> None:
     (found,) = eqsat.optimize(Applied(function).eval(), example_inputs=inputs)(*inputs).values()
