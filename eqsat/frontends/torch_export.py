@@ -90,12 +90,13 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     from onnxscript.optimizer import fold_constants  # pyright: ignore[reportUnknownVariableType]
 
     from eqsat.frontends.torch_operators import translation_table
-    from eqsat.frontends.torch_types import mend_outputs, widen
+    from eqsat.frontends.torch_types import mend_numbers, mend_outputs, widen
 
     types = {str(getattr(v, "dtype", "")) for v in values}
     opset = max(opset or 0, 22) if "torch.bfloat16" in types else opset
     given = {"opset_version": opset, "optimize": False, "dynamo": True, "verbose": False, **options}
     program = torch.onnx.export(source, *arguments, custom_translation_table=translation_table(), **given)
+    mend_numbers(program)
     fold_constants(program.model, onnx_shape_inference=True)
     mend_outputs(program)
     for node, reason in widen(program.model):
