@@ -21,7 +21,7 @@ _WIDER: Mapping[DType, Sequence[DType]] = {
     DType.INT8: (DType.INT32, DType.FLOAT),
     DType.UINT8: (DType.INT32, DType.FLOAT),
     DType.INT16: (DType.INT32, DType.FLOAT),
-    DType.INT32: (DType.DOUBLE,),
+    DType.INT32: (DType.INT64, DType.DOUBLE),
     DType.BFLOAT16: (DType.FLOAT,),
 }
 """What holds all values of a type, and sums and products up to multiples of what its integers wrap around at. Of truth values a
@@ -84,7 +84,7 @@ def mend_numbers(program: Any) -> None:
             continue
         to = node.attributes["to"].value if node.op_type == "Cast" else node.inputs[1].dtype
         rounded = _single(node.inputs[0].producer())
-        if to == onnx_ir.DataType.DOUBLE and rounded in numbers:
+        if to == onnx_ir.DataType.DOUBLE and rounded is not None and rounded in numbers:
             exact = onnx_ir.tensor(numbers[rounded], dtype=onnx_ir.DataType.DOUBLE)
             made = onnx_ir.node("Constant", [], {"value": exact}, metadata_props=dict(node.metadata_props))
             node.graph.insert_before(node, made)
@@ -97,9 +97,10 @@ def _single(node: Any) -> float | None:
         return None
     if (number := node.attributes.get("value_float")) is not None:
         return float(np.float32(number.value))
-    tensor = node.attributes["value"].value if "value" in node.attributes else None
-    single = tensor is not None and DType(int(tensor.dtype)) is DType.FLOAT and not tensor.shape
-    return tensor.numpy().item() if single else None
+    if "value" not in node.attributes:
+        return None
+    tensor = node.attributes["value"].value
+    return tensor.numpy().item() if DType(int(tensor.dtype)) is DType.FLOAT and not tensor.shape else None
 
 
 _USED = (math.pi, math.pi / 180, 180 / math.pi)
@@ -133,7 +134,7 @@ def _wider(node: Any, schema: Schema, opset: int) -> _Taken:
     """Empty where nothing helps."""
     taken: dict[str, DType] = {}
     for parameter, dtype in (*_parameters(schema.inputs, node.inputs), *_parameters(schema.outputs, node.outputs)):
-        allowed = schema.types.get(parameter, frozenset())
+        allowed = schema.types.get(parameter, frozenset((parameter,)))  # some are types themselves
         names = {d: type_string(d) for d in (dtype, *_WIDER.get(dtype, ()))}
         if names[dtype] not in allowed:
             taken.update((parameter, d) for d in [*names][:0:-1] if names[d] in allowed)

@@ -1,4 +1,4 @@
-"""Convolutions and pools of torch, resizing and folding."""
+"""Convolutions and pools of torch, resizing, sampling and folding."""
 
 import math
 from collections.abc import Sequence
@@ -196,6 +196,17 @@ def _fits(factors: list[float], before: Sequence[Dim], after: Sequence[Dim]) -> 
     """Whether extents are exact multiples by the factors, so that these are the quotients of the extents."""
     extents = zip(factors, before[2:], after[2:], strict=True)
     return all(f == int(f) or (isinstance(a, int) and f * a == b) for f, a, b in extents)
+
+
+@writes("GridSample")
+def _grid_sample(site: Site) -> Any:
+    mode, padding = site.attr("mode"), site.attr("padding_mode")
+    if mode == "cubic" and (
+        site.rank() != 4 or padding != "zeros"
+    ):  # on borders ONNX does not say which place is moved
+        raise Unwritten(f"mode cubic of {site.rank() - 2} spatial axes and padding {padding}")
+    kind = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}[mode]
+    return site.call(F.grid_sample, *site.operands, kind, padding, align_corners=bool(site.attr("align_corners")))
 
 
 @writes("Col2Im")

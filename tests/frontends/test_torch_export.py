@@ -126,6 +126,12 @@ def _bags(mode: str, *, weighted: bool = False, **options: Any) -> Any:
     )
 
 
+def _written_over(x: Any) -> Any:
+    grid = torch.zeros(2, 3, 4)
+    grid[..., 0].copy_(x[0])
+    return grid
+
+
 def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) -> Any:
     """What quantised graphs of torch hold: a round trip to integers, by a scale of its own or, without one, of the values."""
     own = torch.ops.quantized_decomposed
@@ -229,6 +235,9 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
         (lambda n, x: torch.divide(n, 2) + torch.divide(n, n) + torch.divide(x, n), [PLACES + 1, torch.randn(3)]),
         (lambda n, x: (torch.less(n, x) | torch.greater_equal(x, n)) & n.not_equal(x), [PLACES, torch.randn(3) * 2]),
         (lambda x: x.isfinite(), [LARGE]),
+        (_written_over, [torch.randn(2, 3)]),
+        (lambda x, i: x[i, :, i + 1], [torch.randn(2, 3, 4), torch.tensor([1, 0]).int()]),
+        (lambda x: torch.searchsorted(x, x.mean()), [torch.randn(7).sort().values]),
         (lambda x: x * torch.div(x.shape[1], 3, rounding_mode="floor"), [torch.randn(2, 7)]),
         (_smaller("bilinear", (0.4, 0.7)), [torch.randn(1, 2, 9, 7)]),
         (_smaller("bicubic", (0.4, 0.7)), [torch.randn(1, 2, 9, 7)]),
@@ -276,7 +285,15 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
             "all-true",
             "any-true",
             *("other-names", "other-names-of-quotients", "other-names-of-comparisons"),
-            *("finite-integers", "quotient-of-extents", "smaller", "smaller-cubic"),
+            *(
+                "finite-integers",
+                "written-over",
+                "places-of-32-bits",
+                "searched-for-one",
+                "quotient-of-extents",
+                "smaller",
+                "smaller-cubic",
+            ),
             *("bags-of-rows", "bags", "bags-mean", "bags-largest", "bags-weighted", "bags-padded", "bags-to-the-last"),
         ),
     ],
@@ -510,6 +527,11 @@ def _dropping_out() -> Any:
             ).eval(),
             {"example_inputs": torch.randn(1, 1, 7, 7)},
             "cannot export it: .*antialiasing with aligned corners",
+        ),
+        (
+            lambda: Applied(lambda x, mean, var: F.batch_norm(x, mean, var, training=True)).eval(),
+            {"example_inputs": (torch.randn(2, 3), torch.zeros(3), torch.ones(3))},
+            "a batch norm takes the statistics of its input",
         ),
         (lambda: torch.jit.script(torch.nn.ReLU()).eval(), {"example_inputs": torch.randn(2)}, "TorchScript"),
         (lambda: torch.randn(2), {}, "expected a Module, an ExportedProgram or an ONNXProgram, got Tensor"),

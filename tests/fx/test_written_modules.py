@@ -78,6 +78,16 @@ def _folded(rng: np.random.Generator) -> Instance:
     return Instance("Col2Im", [x, i64(*image), i64(*kernel)], given)
 
 
+def _sampled(rng: np.random.Generator) -> Instance:
+    x, grid = rng.normal(size=(2, 3, 4, 5)), rng.uniform(-1.2, 1.2, (2, 3, 2, 2))
+    if not rng.integers(4):
+        x, grid = rng.normal(size=(1, 2, 3, 4, 5)), rng.uniform(-1.2, 1.2, (1, 2, 3, 2, 3))
+    given = {"mode": ["linear", "nearest", "cubic"], "padding_mode": ["zeros", "border", "reflection"]}
+    more = {name: str(rng.choice(values)) for name, values in given.items()}
+    operands: list[np.ndarray | None] = [x.astype(np.float32), grid.astype(np.float32)]
+    return Instance("GridSample", operands, {"align_corners": int(rng.integers(2)), **more})
+
+
 def _recurrent(op: str, rng: np.random.Generator) -> Instance:
     direction = str(rng.choice(["forward", "reverse", "bidirectional"]))
     gates, both, units = {"GRU": 3, "LSTM": 4, "RNN": 1}[op], 1 + (direction == "bidirectional"), 3
@@ -90,13 +100,13 @@ def _recurrent(op: str, rng: np.random.Generator) -> Instance:
 
 
 DRAWN = {**INSTANCES, **{op: d for op, d in BY_SCHEMA.items() if op in WRITERS}}
-DRAWN |= {"RotaryEmbedding": _rotary, "Resize": _resized, "Col2Im": _folded}
+DRAWN |= {"RotaryEmbedding": _rotary, "Resize": _resized, "Col2Im": _folded, "GridSample": _sampled}
 DRAWN |= {op: partial(_recurrent, op) for op in ("GRU", "LSTM", "RNN")}
 SOMETIMES = {
     "Col2Im": "two spatial axes",
     "AveragePool": "dilated|uneven padding", "BatchNormalization": "it trains", "BitShift": "uint", "Dropout": "trains",
     "ConvTranspose": "extents of its output", "CumSum": "no constant number", "DequantizeLinear": "uint16",
-    "GRU": "before the product", "MaxPool": "positions",
+    "GRU": "before the product", "GridSample": "mode cubic", "MaxPool": "positions",
     "Pad": "no constant|not known", "QuantizeLinear": "uint16", "Range": "no constant number|computed",
     "Resize": "not known|antialiased", "Reshape": "not known",
     "Slice": "no constant", "Squeeze": "no constant", "Trilu": "no constant number", "Unsqueeze": "not known",
