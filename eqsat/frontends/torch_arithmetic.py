@@ -140,7 +140,7 @@ def inverse_error(x: Any) -> Any:
 
 def quotient(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
     """Torch exports that of integers as one of floats, which have 24 bits (2.14). Known extents are numbers of Python."""
-    if isinstance(a, int) and isinstance(b, int) and b and rounding_mode is not None:
+    if rounding_mode is not None and all(isinstance(v, int) for v in (a, b)) and b:
         down = a // b
         return op.Constant(value_int=down + (rounding_mode == "trunc" and down < 0 and down * b != a))
     if rounding_mode == "floor":

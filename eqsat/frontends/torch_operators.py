@@ -81,7 +81,8 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 def copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
     """What is written over all of a tensor. Torch exports it in the shape that it has before (2.14)."""
-    return op.Expand(op.CastLike(source, x), op.Shape(x))
+    found = op.CastLike(source, x)
+    return found if source.shape == x.shape else op.Expand(found, op.Shape(x))
 
 
 def in_single(form: Any) -> Callable[..., Any]:
