@@ -226,7 +226,7 @@ def places(
     torch 2.14)."""
     if sorter is not None:
         bounds = op.GatherElements(bounds, sorter, axis=-1)
-    if values.shape:  # else a number
+    if values.shape is None or len(values.shape):  # else a number
         values, bounds = op.Unsqueeze(values, [-1]), op.Unsqueeze(bounds, [-2])
     behind = op.Greater(bounds, values) if right or side == "right" else op.GreaterOrEqual(bounds, values)
     before = op.Cast(op.Not(behind), to=INT32.dtype if out_int32 else INT64.dtype)  # of NaN all
