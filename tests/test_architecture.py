@@ -136,6 +136,7 @@ def test_only_what_is_for_torch_imports_it() -> None:
         "torch_operators.py",
         "torch_quantised.py",
         "torch_reductions.py",
+        "torch_types.py",
         "torch_tensors.py",
         "result.py",
     }  # the last for the type of what it returns

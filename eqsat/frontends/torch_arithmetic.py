@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from onnx_ir import tensor_adapters
-from onnxscript import DOUBLE, FLOAT
+from onnxscript import DOUBLE, FLOAT, ir
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core
 
@@ -26,6 +26,11 @@ def in_type(x: Any, dtype: Any) -> Any:
     return read_as(op.Cast(x, to=dtype), x, type(x.dtype)(dtype))
 
 
+def number(value: float, x: Any) -> Any:
+    """A number in the type of a value, with all the digits that this has; numbers of Python are single precision in ONNX."""
+    return op.CastLike(op.Constant(value=ir.tensor(value, dtype=ir.DataType.DOUBLE)), x)
+
+
 def below_zero(x: Any) -> Any:
     """Whether a number has a minus: zeros have signs, as in torch."""
     zero = op.CastLike(0.0, x)
@@ -34,7 +39,7 @@ def below_zero(x: Any) -> Any:
 
 def atan2(y: Any, x: Any) -> Any:
     """The angle of a point. Torch exports pi and -pi for each other at ``y = 0`` (2.14)."""
-    zero, pi = op.CastLike(0.0, x), op.CastLike(math.pi, x)
+    zero, pi = op.CastLike(0.0, x), number(math.pi, x)
     at_zero = op.And(op.Equal(x, zero), op.Equal(y, zero))
     angle = op.Where(at_zero, y, op.Atan(op.Div(y, x)))
     return op.Where(below_zero(x), op.Add(angle, op.Where(below_zero(y), op.Neg(pi), pi)), angle)
@@ -77,9 +82,18 @@ def log_of_sum(base: float) -> Callable[..., Any]:
     factor = math.log(base)
 
     def found(a: Any, b: Any) -> Any:
-        apart = op.Mul(op.Abs(op.Sub(a, b)), op.CastLike(-factor, a))
-        more = op.Where(op.Equal(a, b), op.CastLike(math.log(2), a), op.Softplus(apart))  # infinities are not apart
-        return op.Add(op.Max(a, b), op.Mul(more, op.CastLike(1 / factor, a)))
+        apart = op.Mul(op.Abs(op.Sub(a, b)), number(-factor, a))
+        more = op.Where(op.Equal(a, b), number(math.log(2), a), op.Softplus(apart))  # infinities are not apart
+        return op.Add(op.Max(a, b), op.Mul(more, number(1 / factor, a)))
+
+    return found
+
+
+def logarithm(base: int) -> Callable[..., Any]:
+    """Torch exports a quotient by the logarithm of ``base`` in single precision (2.14)."""
+
+    def found(x: Any) -> Any:
+        return op.Div(op.Log(x), number(math.log(base), x))
 
     return found
 
@@ -125,7 +139,10 @@ def inverse_error(x: Any) -> Any:
 
 
 def quotient(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
-    """Torch exports that of integers as one of floats, which have 24 bits (2.14)."""
+    """Torch exports that of integers as one of floats, which have 24 bits (2.14). Known extents are numbers of Python."""
+    if rounding_mode is not None and all(isinstance(v, int) for v in (a, b)) and b:
+        down = a // b
+        return op.Constant(value_int=down + (rounding_mode == "trunc" and down < 0 and down * b != a))
     if rounding_mode == "floor":
         return quotient_down(a, b)
     if not a.dtype.is_integer() or rounding_mode is None:
@@ -241,6 +258,8 @@ def arithmetic_table() -> dict[Any, Any]:
         aten.isfinite.default: is_finite,
         aten.atan2.default: atan2,
         aten.log_sigmoid.default: log_sigmoid,
+        aten.log2.default: logarithm(2),
+        aten.log10.default: logarithm(10),
         aten.erfinv.default: inverse_error,
         aten.hypot.default: hypotenuse,
         aten.copysign.Tensor: copy_sign,

@@ -90,12 +90,13 @@ def _export(source: Any, *arguments: Any, values: Sequence[Any], opset: int | No
     from onnxscript.optimizer import fold_constants  # pyright: ignore[reportUnknownVariableType]
 
     from eqsat.frontends.torch_operators import translation_table
-    from eqsat.frontends.torch_types import mend_outputs, widen
+    from eqsat.frontends.torch_types import mend_numbers, mend_outputs, widen
 
     types = {str(getattr(v, "dtype", "")) for v in values}
     opset = max(opset or 0, 22) if "torch.bfloat16" in types else opset
     given = {"opset_version": opset, "optimize": False, "dynamo": True, "verbose": False, **options}
     program = torch.onnx.export(source, *arguments, custom_translation_table=translation_table(), **given)
+    mend_numbers(program)
     fold_constants(program.model, onnx_shape_inference=True)
     mend_outputs(program)
     for node, reason in widen(program.model):
@@ -144,13 +145,25 @@ def _refuse_strides(exported: Any) -> None:
 
 
 def _refuse_training(exported: Any) -> None:
-    """Raises `ModelError` for a program that drops out at random, as of a module in training, or of a part of one."""
+    """Raises `ModelError` for a program that drops out at random or updates statistics, as of a module in training, or of a part
+    of one."""
+    import torch
+
     active = next((n for n in exported.graph.nodes if any((switches(n) or {}).values())), None)
     if active is not None:
         raise ModelError(
             f"module: {active.target.name()} is active, as in training: call eval() of the module, with all its parts, before "
             "it is exported"
         )
+    for node in exported.graph.find_nodes(
+        op="call_function", target=torch.ops.aten._native_batch_norm_legit_functional.default
+    ):
+        if node.args[5]:
+            raise OperatorError(
+                "module: a batch norm takes the statistics of its input and updates those that it is given, as in training: "
+                "torch exports one that reads the latter",
+                node,
+            )
 
 
 _SWITCHES = ("train", "training", "dropout_p")

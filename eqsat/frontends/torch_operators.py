@@ -79,6 +79,12 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return op.Gather(flat, places, axis=rank - 2)
 
 
+def copied(x: Any, source: Any, non_blocking: bool = False) -> Any:
+    """What is written over all of a tensor. Torch exports it in the shape that it has before (2.14)."""
+    found = op.CastLike(source, x)
+    return found if source.shape == x.shape else op.Expand(found, op.Shape(x))
+
+
 def in_single(form: Any) -> Callable[..., Any]:
     """An operator that adds in half precision to what it scatters to, which ONNX Runtime does in single precision alone."""
     signature = inspect.signature(getattr(form, "func", form))
@@ -220,7 +226,8 @@ def places(
     torch 2.14)."""
     if sorter is not None:
         bounds = op.GatherElements(bounds, sorter, axis=-1)
-    values, bounds = op.Unsqueeze(values, [-1]), op.Unsqueeze(bounds, [-2])
+    if values.shape is None or len(values.shape):  # else a number
+        values, bounds = op.Unsqueeze(values, [-1]), op.Unsqueeze(bounds, [-2])
     behind = op.Greater(bounds, values) if right or side == "right" else op.GreaterOrEqual(bounds, values)
     before = op.Cast(op.Not(behind), to=INT32.dtype if out_int32 else INT64.dtype)  # of NaN all
     return op.ReduceSum(before, [-1], keepdims=False)
@@ -253,6 +260,7 @@ def translation_table() -> dict[Any, Any]:
         **quantised_table(),
         aten._is_all_true.default: core.aten_all,
         aten._is_any_true.default: core.aten_any,
+        aten.copy.default: copied,
         aten.diagonal.default: diagonal,
         aten.diagonal_copy.default: diagonal,
         aten.atleast_1d.Sequence: of_each(core.aten_atleast_1d),

@@ -16,7 +16,7 @@ from onnxscript import BOOL, INT64
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core, nn, prims
 
-from eqsat.frontends.torch_arithmetic import log_of_sum
+from eqsat.frontends.torch_arithmetic import log_of_sum, number
 
 
 def of_all_axes(form: Any) -> Callable[..., Any]:
@@ -188,8 +188,8 @@ def distances(a: Any, b: Any, p: float, compute_mode: int | None = None) -> Any:
     form = {1: op.ReduceSum, 2: op.ReduceL2, math.inf: op.ReduceMax}.get(p)
     if form is not None:
         return form(apart, [-1], keepdims=False)
-    total = op.ReduceSum(op.Pow(apart, op.CastLike(p, a)), [-1], keepdims=False)
-    return op.Pow(total, op.CastLike(1 / p, a))
+    total = op.ReduceSum(op.Pow(apart, number(p, a)), [-1], keepdims=False)
+    return op.Pow(total, number(1 / p, a))
 
 
 def by_divisor(form: Any, axes: int) -> Callable[..., Any]:
@@ -207,7 +207,7 @@ def by_divisor(form: Any, axes: int) -> Callable[..., Any]:
             raise NotImplementedError("averages over windows that jut out, by a divisor of their own")
         found = form(bound[x], **{**others, "count_include_pad": True})
         extents = [*bound["kernel_size"]] * (axes if len(bound["kernel_size"]) == 1 else 1)
-        return op.Mul(found, op.CastLike(math.prod(extents) / divisor, found))
+        return op.Mul(found, number(math.prod(extents) / divisor, found))
 
     return averages
 

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from eqsat.ir.schemas import Schema, refused_types, schema_of, type_string
 from eqsat.ir.types import DType
@@ -18,7 +21,8 @@ _WIDER: Mapping[DType, Sequence[DType]] = {
     DType.INT8: (DType.INT32, DType.FLOAT),
     DType.UINT8: (DType.INT32, DType.FLOAT),
     DType.INT16: (DType.INT32, DType.FLOAT),
-    DType.INT32: (DType.DOUBLE,),
+    DType.INT32: (DType.INT64, DType.DOUBLE),
+    DType.BFLOAT16: (DType.FLOAT,),
 }
 """What holds all values of a type, and sums and products up to multiples of what its integers wrap around at. Of truth values a
 sum is *or* and a product *and*, once it is a truth value again."""
@@ -69,6 +73,50 @@ def mend_outputs(program: Any) -> None:
         taken.add(name)
 
 
+def mend_numbers(program: Any) -> None:
+    """Gives numbers of Python that are converted to double precision their digits, which torch's exporter rounds to single
+    precision first (2.14). Tensors are no nodes of their own before constants are folded."""
+    import onnx_ir
+
+    numbers = _numbers(program.exported_program)
+    for node in [*program.model.graph.all_nodes()]:
+        if node.op_type not in ("Cast", "CastLike") or node.inputs[0] is None:
+            continue
+        to = node.attributes["to"].value if node.op_type == "Cast" else node.inputs[1].dtype
+        rounded = _single(node.inputs[0].producer())
+        if to == onnx_ir.DataType.DOUBLE and rounded is not None and rounded in numbers:
+            exact = onnx_ir.tensor(numbers[rounded], dtype=onnx_ir.DataType.DOUBLE)
+            made = onnx_ir.node("Constant", [], {"value": exact}, metadata_props=dict(node.metadata_props))
+            node.graph.insert_before(node, made)
+            node.replace_input_with(0, made.outputs[0])
+
+
+def _single(node: Any) -> float | None:
+    """The number of single precision that a node is, if it is one."""
+    if node is None or node.op_type != "Constant":
+        return None
+    if (number := node.attributes.get("value_float")) is not None:
+        return float(np.float32(number.value))
+    if "value" not in node.attributes:
+        return None
+    tensor = node.attributes["value"].value
+    return tensor.numpy().item() if DType(int(tensor.dtype)) is DType.FLOAT and not tensor.shape else None
+
+
+_USED = (math.pi, math.pi / 180, 180 / math.pi)
+"""Numbers that torch's exporter itself writes down."""
+
+
+def _numbers(exported: Any) -> Mapping[float, float]:
+    """Numbers among the arguments of a program, by what single precision makes of them."""
+    from torch.fx import GraphModule
+    from torch.utils._pytree import tree_leaves
+
+    graphs = (module.graph for module in exported.graph_module.modules() if isinstance(module, GraphModule))
+    given = (v for graph in graphs for node in graph.nodes for v in tree_leaves((node.args, node.kwargs)))
+    return {float(np.float32(v)): v for v in (*_USED, *given) if isinstance(v, float)}
+
+
 def _parameters(formals: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, DType]]:
     """Type parameter and element type of each operand or result."""
     for i, value in enumerate(values):
@@ -86,7 +134,7 @@ def _wider(node: Any, schema: Schema, opset: int) -> _Taken:
     """Empty where nothing helps."""
     taken: dict[str, DType] = {}
     for parameter, dtype in (*_parameters(schema.inputs, node.inputs), *_parameters(schema.outputs, node.outputs)):
-        allowed = schema.types.get(parameter, frozenset())
+        allowed = schema.types.get(parameter, frozenset((parameter,)))  # some are types themselves
         names = {d: type_string(d) for d in (dtype, *_WIDER.get(dtype, ()))}
         if names[dtype] not in allowed:
             taken.update((parameter, d) for d in [*names][:0:-1] if names[d] in allowed)

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from eqsat.errors import EqsatError, ModelError
-from eqsat.fx import lookup, movement, pointwise, products, quantised, reductions, windows  # pyright: ignore[reportUnusedImport]  # noqa: F401  # they register writers
+from eqsat.fx import lookup, movement, pointwise, products, quantised, recurrent, reductions, windows  # pyright: ignore[reportUnusedImport]  # noqa: F401  # they register writers
 from eqsat.fx.site import SUPPORTED, WRITERS, Scope, Site, Unwritten
 from eqsat.ir.composite import expanded, once
 from eqsat.ir.graph import Graph, Node

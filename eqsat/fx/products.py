@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from eqsat.fx.site import Site, Unwritten, torch_type, writes
-from eqsat.ir.types import DType
+from eqsat.ir.types import Dim, DType
 
 
 @writes("MatMul")
@@ -46,18 +46,22 @@ def _scaled(site: Site, x: Any, factor: float) -> Any:
 # --- attention
 
 
-def _heads(site: Site, index: int, count: int) -> Any:
+def _heads(site: Site, index: int, count: Dim) -> Any:
     """Queries, keys or values as (batch, heads, sequence, size)."""
     x = site.operands[index]
     return x if site.rank(index) == 4 else x.unflatten(2, (count, -1)).transpose(1, 2)
 
 
-def _head_count(site: Site, index: int) -> int:
-    shape = site.type(index).shape or ()
-    found = shape[1] if len(shape) == 4 else site.attr("q_num_heads" if index == 0 else "kv_num_heads")
-    if not isinstance(found, int):
-        raise Unwritten(f"the number of heads, {found}, is no number")
-    return found
+def _head_counts(site: Site) -> tuple[Dim, Dim]:
+    """Of queries and keys; as numbers, unless there are as many of both."""
+    found: list[Dim] = []
+    for index, name in enumerate(("q_num_heads", "kv_num_heads")):
+        shape = site.type(index).shape or ()
+        found.append(shape[1] if len(shape) == 4 else site.attr(name))
+    of_queries, of_keys = found
+    if of_queries != of_keys and not (isinstance(of_queries, int) and isinstance(of_keys, int)):
+        raise Unwritten(f"the numbers of heads, {of_queries} and {of_keys}, are no numbers")
+    return of_queries, of_keys
 
 
 def _windows(site: Site) -> tuple[int, int]:
@@ -112,7 +116,7 @@ def _mask(site: Site, k: Any, allowed: Any, dtype: torch.dtype) -> Any:
 
 @writes("Attention")
 def _attention(site: Site) -> Any:
-    q_heads, kv_heads = _head_count(site, 0), _head_count(site, 1)
+    q_heads, kv_heads = _head_counts(site)
     q = _heads(site, 0, q_heads)
     k, v = (_heads(site, i, kv_heads) for i in (1, 2))
     if site.has(4):
@@ -128,7 +132,8 @@ def _attention(site: Site) -> Any:
         return (_joined(site, y), k, v)
     mask = _mask(site, k, _allowed(site, q, k), torch.float32 if spelled else _query_type(site))
     if spelled:
-        y, shown = _spelled_attention(site, (q, k, v), mask, (scale, softcap, q_heads // kv_heads))
+        repeats = q_heads // kv_heads if isinstance(q_heads, int) and isinstance(kv_heads, int) else 1
+        y, shown = _spelled_attention(site, (q, k, v), mask, (scale, softcap, repeats))
         return (_joined(site, y), k, v, shown)
     y = site.call(F.scaled_dot_product_attention, q, k, v, attn_mask=mask, scale=scale, enable_gqa=q_heads != kv_heads)
     return (_joined(site, y), k, v)

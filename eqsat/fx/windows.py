@@ -1,4 +1,4 @@
-"""Convolutions and pools of torch, and resizing."""
+"""Convolutions and pools of torch, resizing, sampling and folding."""
 
 import math
 from collections.abc import Sequence
@@ -152,8 +152,8 @@ def _resize(site: Site) -> Any:
     """By torch's interpolation, where that places the samples alike."""
     before, after, scales = site.type(0).shape or (), site.result.shape or (), site.value(2)
     mode, place, nearest = (site.attr(n) for n in ("mode", "coordinate_transformation_mode", "nearest_mode"))
-    if not 3 <= len(before) <= 5 or site.attr("antialias") or site.node.attributes.get("axes"):
-        raise Unwritten("antialiasing, chosen axes, or other ranks than 3 to 5")
+    if not 3 <= len(before) <= 5 or site.node.attributes.get("axes"):
+        raise Unwritten("chosen axes, or other ranks than 3 to 5")
     factors: list[float] | None = None
     if scales is not None and scales.size == len(before) and (scales.reshape(-1)[:2] == 1).all():
         factors = scales.reshape(-1)[2:].tolist()
@@ -165,7 +165,7 @@ def _resize(site: Site) -> Any:
     ):
         raise Unwritten("other axes than the spatial ones change, or by factors that are not known")
     to = {"scale_factor": factors} if factors is not None else {"size": site.dims(3)[2:]}
-    if mode == "nearest":
+    if mode == "nearest" and not site.attr("antialias"):
         if factors is None and all(isinstance(d, int) for d in (*before[2:], *after[2:])):
             factors = [b / a for a, b in zip(before[2:], after[2:], strict=True)]  # type: ignore[operator]
         whole = factors is not None and all(f == int(f) for f in factors)
@@ -174,22 +174,48 @@ def _resize(site: Site) -> Any:
             return site.call(F.interpolate, site.operands[0], mode="nearest", **to)
     smooth = _smooth(site, len(before)) if place in ("half_pixel", "align_corners") else None
     if smooth is not None and (factors is None or _fits(factors, before, after)):
-        return site.call(F.interpolate, site.operands[0], mode=smooth, align_corners=place == "align_corners", **to)
-    raise Unwritten(f"mode {mode}, {place}, by {'its sizes' if factors is None else factors}")
+        more = {"align_corners": place == "align_corners", "antialias": bool(site.attr("antialias"))}
+        return site.call(F.interpolate, site.operands[0], mode=smooth, **more, **to)
+    how = f"{mode}, antialiased" if site.attr("antialias") else mode
+    raise Unwritten(f"mode {how}, {place}, by {'its sizes' if factors is None else factors}")
 
 
 def _smooth(site: Site, rank: int) -> str | None:
     """Torch's name for an interpolation that is not the nearest, if it has it."""
-    if site.attr("mode") == "cubic":
-        return (
-            "bicubic"
-            if rank == 4 and site.attr("cubic_coeff_a") == -0.75 and not site.attr("exclude_outside")
-            else None
-        )
-    return {3: "linear", 4: "bilinear", 5: "trilinear"}[rank] if site.attr("mode") == "linear" else None
+    mode, inside = site.attr("mode"), bool(site.attr("exclude_outside"))
+    if site.attr("antialias"):
+        corners = site.attr("coordinate_transformation_mode") == "align_corners"
+        has = rank == 4 and inside and not corners and (mode == "linear" or site.attr("cubic_coeff_a") == -0.5)
+        return {"linear": "bilinear", "cubic": "bicubic"}.get(mode) if has else None
+    if mode == "cubic":
+        return "bicubic" if rank == 4 and site.attr("cubic_coeff_a") == -0.75 and not inside else None
+    return {3: "linear", 4: "bilinear", 5: "trilinear"}[rank] if mode == "linear" else None
 
 
 def _fits(factors: list[float], before: Sequence[Dim], after: Sequence[Dim]) -> bool:
     """Whether extents are exact multiples by the factors, so that these are the quotients of the extents."""
     extents = zip(factors, before[2:], after[2:], strict=True)
     return all(f == int(f) or (isinstance(a, int) and f * a == b) for f, a, b in extents)
+
+
+@writes("GridSample")
+def _grid_sample(site: Site) -> Any:
+    mode, padding = site.attr("mode"), site.attr("padding_mode")
+    if mode == "cubic" and (
+        site.rank() != 4 or padding != "zeros"
+    ):  # on borders ONNX does not say which place is moved
+        raise Unwritten(f"mode cubic of {site.rank() - 2} spatial axes and padding {padding}")
+    kind = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}[mode]
+    return site.call(F.grid_sample, *site.operands, kind, padding, align_corners=bool(site.attr("align_corners")))
+
+
+@writes("Col2Im")
+def _fold(site: Site) -> Any:
+    """Sums of windows where they overlap."""
+    attributes, size, kernel = site.node.attributes, site.dims(1), site.dims(2)
+    pads = attributes.get("pads") or (0,) * (2 * len(kernel))
+    before, after = pads[: len(kernel)], pads[len(kernel) :]
+    if len(kernel) != 2 or before != after:
+        raise Unwritten("it has other than two spatial axes, or uneven padding")
+    strides, dilations = (attributes.get(name) or (1, 1) for name in ("strides", "dilations"))
+    return site.call(F.fold, site.operands[0], size, kernel, dilations, before, strides)

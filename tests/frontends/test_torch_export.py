@@ -126,6 +126,12 @@ def _bags(mode: str, *, weighted: bool = False, **options: Any) -> Any:
     )
 
 
+def _written_over(x: Any) -> Any:
+    grid = torch.zeros(2, 3, 4)
+    grid[..., 0].copy_(x[0])
+    return grid
+
+
 def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) -> Any:
     """What quantised graphs of torch hold: a round trip to integers, by a scale of its own or, without one, of the values."""
     own = torch.ops.quantized_decomposed
@@ -229,6 +235,10 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
         (lambda n, x: torch.divide(n, 2) + torch.divide(n, n) + torch.divide(x, n), [PLACES + 1, torch.randn(3)]),
         (lambda n, x: (torch.less(n, x) | torch.greater_equal(x, n)) & n.not_equal(x), [PLACES, torch.randn(3) * 2]),
         (lambda x: x.isfinite(), [LARGE]),
+        (_written_over, [torch.randn(2, 3)]),
+        (lambda x, i: x[i, :, i + 1], [torch.randn(2, 3, 4), torch.tensor([1, 0]).int()]),
+        (lambda x: torch.searchsorted(x, x.mean()), [torch.randn(7).sort().values]),
+        (lambda x: x * torch.div(x.shape[1], 3, rounding_mode="floor"), [torch.randn(2, 7)]),
         (_smaller("bilinear", (0.4, 0.7)), [torch.randn(1, 2, 9, 7)]),
         (_smaller("bicubic", (0.4, 0.7)), [torch.randn(1, 2, 9, 7)]),
         (lambda i, w: F.embedding_bag(i, w, mode="sum"), [PLACES, torch.randn(3, 4)]),
@@ -275,7 +285,15 @@ def _quantised(least: int, most: int, dtype: Any, scale: float | None = None) ->
             "all-true",
             "any-true",
             *("other-names", "other-names-of-quotients", "other-names-of-comparisons"),
-            *("finite-integers", "smaller", "smaller-cubic"),
+            *(
+                "finite-integers",
+                "written-over",
+                "places-of-32-bits",
+                "searched-for-one",
+                "quotient-of-extents",
+                "smaller",
+                "smaller-cubic",
+            ),
             *("bags-of-rows", "bags", "bags-mean", "bags-largest", "bags-weighted", "bags-padded", "bags-to-the-last"),
         ),
     ],
@@ -286,6 +304,30 @@ def test_what_torch_exports_otherwise_than_it_computes(function: Any, inputs: An
     (meant,) = run(result.original, dict(zip(result.original.inputs, map(to_array, inputs), strict=True))).values()
     for value in (found, to_tensor(meant)):  # kernels may do better than what is exported means
         torch.testing.assert_close(value, function(*inputs), atol=1e-6, rtol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + 0.1,
+        lambda x: x.masked_fill(x > 0.3, 0.1),
+        lambda x: torch.addcmul(x, x, x, value=0.1),
+        lambda x: x + torch.full((3, 4), 0.1, dtype=torch.float64),
+        lambda x: torch.atan2(x, -x.abs()),
+        lambda x: torch.log2(x.abs()) + torch.log10(x.abs()),
+        lambda x: torch.logaddexp2(x, 2 * x),
+        lambda x: torch.cdist(x, x[:2], p=3.1),
+        torch.sinc,
+        torch.deg2rad,
+    ],
+    ids=["added", "filled", "factor", "full", "angle", "logarithms", "log-of-sum-2", "distances", "sinc", "degrees"],
+)
+def test_numbers_beside_doubles_have_all_their_digits(function: Any) -> None:
+    x = torch.randn(3, 4, dtype=torch.float64)
+    result = eqsat.optimize(Applied(function).eval(), example_inputs=(x,), verify=False)
+    for graph in (result.original, result.program.graph):
+        (found,) = run(graph, {graph.inputs[0]: x.numpy()}).values()
+        torch.testing.assert_close(to_tensor(found), function(x), atol=1e-13, rtol=1e-13)
 
 
 NOTHING = torch.empty(0, 3)
@@ -360,8 +402,9 @@ ROWS, WEIGHTS, POSITIVE = torch.randn(2, 4, 6), torch.randn(4), torch.rand(4) + 
         (lambda x: F.layer_norm(x, (4,), WEIGHTS, POSITIVE), [ROWS[:, :, :4].half()]),
         (lambda x: F.group_norm(x, 2, WEIGHTS, POSITIVE), [ROWS.bfloat16()]),
         (lambda x: F.instance_norm(x, weight=WEIGHTS, bias=POSITIVE), [ROWS.half()]),
+        (lambda x: x.topk(2).values, [ROWS.bfloat16()]),
     ],
-    ids=["magnitude", "sum", "sums", "all", "layer-norm", "group-norm", "instance-norm"],
+    ids=["magnitude", "sum", "sums", "all", "layer-norm", "group-norm", "instance-norm", "largest"],
 )
 def test_outputs_have_the_types_that_they_have_in_torch(function: Any, inputs: Any) -> None:
     (found,) = eqsat.optimize(Applied(function).eval(), example_inputs=inputs)(*inputs).values()
@@ -484,6 +527,11 @@ def _dropping_out() -> Any:
             ).eval(),
             {"example_inputs": torch.randn(1, 1, 7, 7)},
             "cannot export it: .*antialiasing with aligned corners",
+        ),
+        (
+            lambda: Applied(lambda x, mean, var: F.batch_norm(x, mean, var, training=True)).eval(),
+            {"example_inputs": (torch.randn(2, 3), torch.zeros(3), torch.ones(3))},
+            "a batch norm takes the statistics of its input",
         ),
         (lambda: torch.jit.script(torch.nn.ReLU()).eval(), {"example_inputs": torch.randn(2)}, "TorchScript"),
         (lambda: torch.randn(2), {}, "expected a Module, an ExportedProgram or an ONNXProgram, got Tensor"),

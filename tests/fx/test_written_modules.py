@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,17 +54,61 @@ def _resized(rng: np.random.Generator) -> Instance:
         return Instance("Resize", [x, None, None, i64(1, 2, 6, 12)], {"mode": "nearest", **place})
     place = str(rng.choice(["half_pixel", "align_corners"]))
     attributes = {"mode": "linear", "coordinate_transformation_mode": place}
+    if place == "half_pixel" and rng.integers(2):
+        x = rng.normal(size=(1, 2, 6, 9)).astype(np.float32) if rng.integers(2) else x
+        kinds = {"mode": "linear"}, {"mode": "cubic", "cubic_coeff_a": -0.5}, {"mode": "cubic"}
+        attributes |= {"antialias": 1, "exclude_outside": int(rng.integers(4) > 0), **kinds[rng.integers(3)]}
     return Instance("Resize", [x, None, None, i64(1, 2, 5, 8)], attributes)
 
 
+def _folded(rng: np.random.Generator) -> Instance:
+    kernel, image = ((2, 3), (5, 7)) if rng.integers(4) else ((2,), (5,))
+    given: dict[str, tuple[int, ...]] = {}
+    if rng.integers(2):
+        before, after = rng.integers(0, 2, (2, len(kernel))).tolist()
+        given = {"strides": (2, 1), "dilations": (1, 2), "pads": (*before, *(before if rng.integers(3) else after))}
+    given = {name: v if name == "pads" else v[: len(kernel)] for name, v in given.items()}
+    axes = zip(image, kernel, *(given.get(n, (1, 1)) for n in ("strides", "dilations")), strict=False)
+    pads = given.get("pads", (0, 0, 0, 0))
+    counts = [
+        (d + pads[i] + pads[i + len(kernel)] - dilation * (k - 1) - 1) // stride + 1
+        for i, (d, k, stride, dilation) in enumerate(axes)
+    ]
+    x = rng.normal(size=(2, 3 * math.prod(kernel), math.prod(counts))).astype(np.float32)
+    return Instance("Col2Im", [x, i64(*image), i64(*kernel)], given)
+
+
+def _sampled(rng: np.random.Generator) -> Instance:
+    x, grid = rng.normal(size=(2, 3, 4, 5)), rng.uniform(-1.2, 1.2, (2, 3, 2, 2))
+    if not rng.integers(4):
+        x, grid = rng.normal(size=(1, 2, 3, 4, 5)), rng.uniform(-1.2, 1.2, (1, 2, 3, 2, 3))
+    given = {"mode": ["linear", "nearest", "cubic"], "padding_mode": ["zeros", "border", "reflection"]}
+    more = {name: str(rng.choice(values)) for name, values in given.items()}
+    operands: list[np.ndarray | None] = [x.astype(np.float32), grid.astype(np.float32)]
+    return Instance("GridSample", operands, {"align_corners": int(rng.integers(2)), **more})
+
+
+def _recurrent(op: str, rng: np.random.Generator) -> Instance:
+    direction = str(rng.choice(["forward", "reverse", "bidirectional"]))
+    gates, both, units = {"GRU": 3, "LSTM": 4, "RNN": 1}[op], 1 + (direction == "bidirectional"), 3
+    shapes = [(5, 2, 4), (both, gates * units, 4), (both, gates * units, units), (both, 2 * gates * units)]
+    x, w, r, bias = (rng.normal(size=s).astype(np.float32) for s in shapes)
+    states = [rng.normal(size=(both, 2, units)).astype(np.float32) for _ in range(2 if op == "LSTM" else 1)]
+    given = [x, w, r, bias if rng.integers(2) else None, None, *(states if rng.integers(2) else ())]
+    more = {"linear_before_reset": int(rng.integers(4) > 0)} if op == "GRU" else {}
+    return Instance(op, given, {"hidden_size": units, "direction": direction, **more}, 1 + len(states))
+
+
 DRAWN = {**INSTANCES, **{op: d for op, d in BY_SCHEMA.items() if op in WRITERS}}
-DRAWN |= {"RotaryEmbedding": _rotary, "Resize": _resized}
+DRAWN |= {"RotaryEmbedding": _rotary, "Resize": _resized, "Col2Im": _folded, "GridSample": _sampled}
+DRAWN |= {op: partial(_recurrent, op) for op in ("GRU", "LSTM", "RNN")}
 SOMETIMES = {
+    "Col2Im": "two spatial axes",
     "AveragePool": "dilated|uneven padding", "BatchNormalization": "it trains", "BitShift": "uint", "Dropout": "trains",
     "ConvTranspose": "extents of its output", "CumSum": "no constant number", "DequantizeLinear": "uint16",
-    "MaxPool": "positions",
+    "GRU": "before the product", "GridSample": "mode cubic", "MaxPool": "positions",
     "Pad": "no constant|not known", "QuantizeLinear": "uint16", "Range": "no constant number|computed",
-    "Resize": "not known", "Reshape": "not known",
+    "Resize": "not known|antialiased", "Reshape": "not known",
     "Slice": "no constant", "Squeeze": "no constant", "Trilu": "no constant number", "Unsqueeze": "not known",
     **dict.fromkeys((op for op in INSTANCES if op.startswith("Reduce")), "no constant"),
 }  # fmt: skip
@@ -175,6 +221,18 @@ def test_rotary_embeddings_keep_rows_before_heads() -> None:
     assert y.stride() == rows_first.stride()
 
 
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_as_many_heads_of_queries_as_of_keys_may_be_any_number(softcap: float) -> None:
+    """Batch and heads may be one axis, as where a bias of positions has both."""
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (1, "4*batch", 5, 8)) for name in "qkv")
+    graph = b.finish({"y": b.op("Attention", q, k, v, softcap=softcap)})
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal((1, 12, 5, 8)).astype(np.float32) for name in "qkv"}
+    module = to_module(graph)
+    _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
+
+
 def test_symbols_are_read_off_the_inputs() -> None:
     result = eqsat.optimize(_block("batch", "length"), form="flat", verify=False)
     module = result.to_torch()
@@ -253,6 +311,50 @@ def test_operators_of_other_domains_are_spelled_out() -> None:
     x = b.input("x", "float32", (2, 3))
     graph = b.finish({"y": b.op("FastGelu", x, domain="com.microsoft")})
     assert _functions(to_module(graph)) == ["gelu"]
+
+
+@pytest.mark.parametrize(
+    ("more", "attributes", "said"),
+    [
+        ([np.array([5, 3], np.int32)], {}, "lengths of their own"),
+        ([None, None, None, np.ones((1, 9), np.float32)], {}, "state of the cell"),
+        ([], {"clip": 1.0}, "a clip"),
+        ([], {"input_forget": 1}, "forgetting"),
+        ([], {"activations": ("Sigmoid", "Relu", "Tanh")}, "activations are sigmoid, relu, tanh"),
+    ],
+)
+def test_networks_that_torch_does_not_have_are_refused(more: list[Any], attributes: dict[str, Any], said: str) -> None:
+    given = [np.ones(s, np.float32) for s in ((5, 2, 4), (1, 12, 4), (1, 12, 3), (1, 24))]
+    graph, _ = _graph(Instance("LSTM", [*given, *more], {"hidden_size": 3, **attributes}, 3), constants=True)
+    with pytest.raises(ModelError, match=rf"torch: LSTM .* cannot be written: .*{said}"):
+        to_module(graph)
+
+
+def test_a_network_may_be_rectified() -> None:
+    network = torch.nn.RNN(4, 3, nonlinearity="relu")
+    inner, outer, *biases = (p.detach() for p in network.parameters())
+    given = [to_array(v[None]) for v in (inner, outer, torch.cat(biases))]
+    x = torch.randn(5, 2, 4)
+    node = Instance("RNN", [to_array(x), *given], {"hidden_size": 3, "activations": ("Relu",)}, 2)
+    y, h = to_module(_graph(node, constants=True)[0])(x)
+    expected = network(x)
+    torch.testing.assert_close((y.squeeze(1), h), expected)
+
+
+@pytest.mark.parametrize(
+    ("network", "function"),
+    [(torch.nn.LSTM, "lstm"), (torch.nn.GRU, "gru")],
+)
+def test_networks_of_layers_are_those_of_torch(network: Any, function: str) -> None:
+    pytest.importorskip("onnxscript")
+    module = network(4, 3, num_layers=2, bidirectional=True).eval()
+    x = torch.randn(5, 2, 4)
+    written = to_module(eqsat.optimize(module, example_inputs=(x,), form="flat", verify=False).original)
+    assert _functions(written).count(function) == 2
+    y, h = module(x)
+    states = h if isinstance(h, tuple) else (h,)
+    with torch.no_grad():
+        torch.testing.assert_close(written(x), (y, *states))
 
 
 def test_inductor_has_weights_as_constants_at_every_size() -> None:
