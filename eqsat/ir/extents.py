@@ -289,6 +289,7 @@ def terms(dim: Dim) -> list[tuple[int, Monomial]]:
     return [(number, factors) for factors, number in sorted(form_of(dim).items(), key=lambda term: _order(term[0]))]
 
 
+@cache
 def symbols(dim: Dim) -> frozenset[str]:
     """The symbols that an extent is made of."""
     found: set[str] = set()
@@ -312,19 +313,26 @@ _MEANING: dict[str, Callable[..., Dim]] = {"max": maximum, "min": minimum, "floo
 
 def substitute(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
     """An extent with numbers, or other extents, for some of its symbols."""
-    if isinstance(dim, int):
-        return dim
-    return total(
-        reduce(multiply, (_substituted(atom, known) for atom in factors), number)
-        for factors, number in form_of(dim).items()
-    )
+    made: dict[Dim, Dim] = {}  # an image made smaller step by step: each extent holds the one before it several times
+
+    def made_of(dim: Dim) -> Dim:
+        if isinstance(dim, int):
+            return dim
+        if dim not in made:
+            made[dim] = total(
+                reduce(multiply, (_substituted(atom, known, made_of) for atom in factors), number)
+                for factors, number in form_of(dim).items()
+            )
+        return made[dim]
+
+    return made_of(dim)
 
 
-def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
+def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim], made_of: Callable[[Dim], Dim]) -> Dim:
     called = function_of(atom)
     if called is None:
         return known.get(atom, atom)
-    name, operands = called[0], [substitute(d, known) for d in called[1]]
+    name, operands = called[0], [made_of(d) for d in called[1]]
     if name != "broadcast":
         return _MEANING[name](*operands)
     numbers = [d for d in operands if isinstance(d, int)]
