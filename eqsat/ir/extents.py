@@ -221,6 +221,7 @@ def _is_factor(dim: str) -> bool:
 # --- questions ------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def at_least(a: Dim, b: Dim) -> bool:
     """Whether ``a >= b`` whatever the symbols are."""
     if isinstance(a, int) and isinstance(b, int):
@@ -245,6 +246,7 @@ def at_least_where(a: Dim, b: Dim, extent: Dim) -> bool:
     return at_least(substitute(a, above), substitute(b, above))
 
 
+@cache
 def _never_negative(dim: Dim) -> bool:
     """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away,
     with each of them for a ``max(p, q)``, or with ``p / n`` for a ``floordiv(p, n)``."""

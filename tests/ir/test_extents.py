@@ -193,3 +193,11 @@ def test_what_an_extent_holds_several_times_is_looked_at_once(monkeypatch: pytes
     assert symbols(extent) == {"height"}
     assert evaluate(extent, lambda _: 1000) == expected
     assert len(looked_at) < 11 * 20
+
+
+def test_what_was_proved_of_two_extents_is_not_proved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shape rules ask the same of each node behind an image that is cut into windows, each time they are asked for a price."""
+    halved = floor_divide(add("height", 1), 2)
+    assert at_least(add("height", 1), halved)
+    monkeypatch.setattr(extents, "form_of", None)
+    assert at_least("height + 1", halved)
