@@ -264,6 +264,7 @@ def _is_factor(dim: str) -> bool:
 # --- questions ------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def at_least(a: Dim, b: Dim) -> bool:
     """Whether ``a >= b`` whatever the symbols are."""
     if isinstance(a, int) and isinstance(b, int):
@@ -288,6 +289,7 @@ def at_least_where(a: Dim, b: Dim, extent: Dim) -> bool:
     return at_least(substitute(a, above), substitute(b, above))
 
 
+@cache
 def _never_negative(dim: Dim) -> bool:
     """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away,
     with each of them for a ``max(p, q)``, or with ``p / n`` for a ``floordiv(p, n)``."""
@@ -332,15 +334,14 @@ def terms(dim: Dim) -> list[tuple[int, Monomial]]:
     return [(number, factors) for factors, number in sorted(form_of(dim).items(), key=lambda term: _order(term[0]))]
 
 
-def _functions(dim: Dim) -> Iterator[str]:
-    """The functions of extents that an extent is made of, outer ones first."""
-    for atom in (atom for factors in form_of(dim) for atom in factors):
-        if called := function_of(atom):
-            yield atom
-            for operand in called[1]:
-                yield from _functions(operand)
+@cache
+def _functions(dim: Dim) -> frozenset[str]:
+    """The functions of extents that an extent is made of."""
+    called = {atom: found for factors in form_of(dim) for atom in factors if (found := function_of(atom))}
+    return frozenset(called).union(*(_functions(d) for _, operands in called.values() for d in operands))
 
 
+@cache
 def symbols(dim: Dim) -> frozenset[str]:
     """The symbols that an extent is made of."""
     found: set[str] = set()
@@ -364,19 +365,26 @@ _MEANING: dict[str, Callable[..., Dim]] = {"max": maximum, "min": minimum, "floo
 
 def substitute(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
     """An extent with numbers, or other extents, for some of its symbols and functions."""
-    if isinstance(dim, int):
-        return dim
-    return total(
-        reduce(multiply, (_substituted(atom, known) for atom in factors), number)
-        for factors, number in form_of(dim).items()
-    )
+    made: dict[Dim, Dim] = {}  # an image made smaller step by step: each extent holds the one before it several times
+
+    def made_of(dim: Dim) -> Dim:
+        if isinstance(dim, int):
+            return dim
+        if dim not in made:
+            made[dim] = total(
+                reduce(multiply, (_substituted(atom, known, made_of) for atom in factors), number)
+                for factors, number in form_of(dim).items()
+            )
+        return made[dim]
+
+    return made_of(dim)
 
 
-def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
+def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim], made_of: Callable[[Dim], Dim]) -> Dim:
     called = function_of(atom)
     if called is None or atom in known:
         return known.get(atom, atom)
-    name, operands = called[0], [substitute(d, known) for d in called[1]]
+    name, operands = called[0], [made_of(d) for d in called[1]]
     if name != "broadcast":
         return _MEANING[name](*operands)
     numbers = [d for d in operands if isinstance(d, int)]

@@ -12,19 +12,15 @@ from eqsat.errors import FeedError
 from eqsat.frontends.onnx.envelope import envelope_of, with_defaults
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
-from eqsat.ir.outlines import as_in_file
 from eqsat.ir.schema_operator import element_type, types_in_map
 from eqsat.ir.types import DType, TensorType
 from eqsat.verification.relations import extent_of
-from eqsat.verification.roles import Meaning, Role, meaning_of
+from eqsat.verification.roles import Meaning, Role, keys_of, meaning_of
 
 _ELEMENTS = 3
 """Of each sequence."""
 
 _WORDS = ("", "a", "text", "equality")
-
-_VOCABULARIES = ("int64_vocabulary", "string_vocabulary")
-"""The attributes of DictVectorizer that say which keys it looks up."""
 
 _MOST = 0.75
 """Of the keys of a map."""
@@ -42,9 +38,10 @@ def random_feeds(
 
     Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, other integers are
     small, negative at times where nothing may be looked up or counted by them, and never 0 where integers are divided by them,
-    floats are normal of mean 0 and standard deviation ``deviation``. What has a value in the file has that, weights for example:
-    floats others if they are ``overridden``, while extents may be made of integers. ``sizes``: extents of symbolic dimensions
-    (see `eqsat.verification.relations`). Maps have most of the keys that are looked up in them. Raises `FeedError` for an input
+    floats are normal of mean 0 and standard deviation ``deviation``. What an encoder looks up is one of its categories, or
+    another value where it takes that. What has a value in the file has that, weights for example: floats others if they are
+    ``overridden``, while extents may be made of integers. ``sizes``: extents of symbolic dimensions (see
+    `eqsat.verification.relations`). Maps have most of the keys that are looked up in them. Raises `FeedError` for an input
     whose type is not known, or none of a tensor, a sequence of tensors and a map to float32.
     """
     extents = dict(sizes or {})
@@ -101,6 +98,10 @@ def _draw(
     random: np.random.Generator, dtype: DType, shape: tuple[int, ...], meaning: Meaning, deviation: float
 ) -> np.ndarray:
     role = meaning.role
+    if role is Role.KEY:
+        other = _WORDS[0] if dtype is DType.STRING else 0
+        keys = meaning.keys if meaning.only_keys else (*meaning.keys, other)
+        return random.choice(np.array(keys, object if dtype is DType.STRING else np.int64), shape).astype(dtype.numpy)
     if dtype is DType.STRING:
         words = ("1", "2", "17") if role is Role.NUMERAL else _WORDS
         return random.choice(np.array(words, object), shape)
@@ -134,9 +135,8 @@ def _draw(
 
 def _map(random: np.random.Generator, graph: Graph, name: str, keys: DType) -> dict[Any, float]:
     """From keys that are looked up in it, or others where those are not known, to numbers."""
-    read = (value for node in graph.nodes if name in node.inputs for value in map(node.attributes.get, _VOCABULARIES))
-    known = [key for value in read if value is not None for key in as_in_file(value)]
-    drawn = [k.decode() if isinstance(k, bytes) else k for k in known] or (_WORDS if keys is DType.STRING else range(8))
+    known = [key for node in graph.nodes if name in node.inputs for key in keys_of(node)]
+    drawn = known or (_WORDS if keys is DType.STRING else range(8))
     kept = [key for key in drawn if random.random() < _MOST] or drawn[:1]
     return {key: random.standard_normal() for key in kept}
 

@@ -6,8 +6,21 @@ from enum import Enum
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, kind_of, traits_of
+from eqsat.ir.outlines import as_in_file
 from eqsat.ir.types import DType
 from eqsat.verification.values import copied, holds_whole_numbers
+
+_KEYS = (
+    "cats_int64s",
+    "cats_strings",
+    "int64_vocabulary",
+    "keys_int64s",
+    "keys_strings",
+    "pool_int64s",
+    "pool_strings",
+    "string_vocabulary",
+)
+"""The attributes of operators of ``ai.onnx.ml`` and of TfIdfVectorizer that say what is looked up: categories, labels, words."""
 
 _ROWS = {0: 2, 1: 4, 8: 3}
 """Operands of EmbedLayerNormalization that say which rows, and the tables that these are of: words, segments, positions."""
@@ -24,18 +37,28 @@ class Role(Enum):
     POSITIVE = "positive"  # goes to a root or a logarithm
     CODE = "code"  # a quantised value: the whole range of its dtype
     NUMERAL = "numeral"  # text that is read as a number
+    KEY = "key"  # one of those that an operator has in its attributes
     NUMBER = "number"
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """The role of an input, and the limit its elements stay below (``None`` if there is none). ``signed``: integers may be
-    negative as well. ``divides``: integers are divided by it, or by what is made of it element by element."""
+    negative as well. ``divides``: integers are divided by it, or by what is made of it element by element. ``keys``: what is
+    looked up; ``only_keys``: and nothing else may be."""
 
     role: Role
     limit: int | None = None
     signed: bool = False
     divides: bool = False
+    keys: tuple[str | int, ...] = ()
+    only_keys: bool = False
+
+
+def keys_of(node: Node) -> tuple[str | int, ...]:
+    """What an operator has in its attributes and looks its input up in."""
+    read = (value for value in map(node.attributes.get, _KEYS) if value is not None)
+    return tuple(key.decode() if isinstance(key, bytes) else key for value in read for key in as_in_file(value))
 
 
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
@@ -64,6 +87,9 @@ def _meaning_by_uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meani
     limits = [u.limit for u in uses if u.role is Role.INDEX and u.limit is not None]
     roles = {u.role for u in uses}
     lowered = name.lower()
+    found = [u for u in uses if u.keys and (u.only_keys or not dtype.is_float)]
+    if found:
+        return max(found, key=lambda use: use.only_keys)
     if dtype is DType.STRING:
         return Meaning(Role.NUMERAL if Role.NUMERAL in roles else Role.NUMBER)
     if dtype.is_float:
@@ -151,6 +177,8 @@ def _are_lengths(value: str, readers: Mapping[str, list[tuple[Node, int]]]) -> b
 
 def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]) -> Meaning | None:
     traits = traits_of(node.key)
+    if keys := keys_of(node):
+        return Meaning(Role.KEY, keys=keys, only_keys=as_in_file(node.attributes.get("zeros", 1)) == 0)
     if i in traits.counts or (node.key == "Loop" and i == 0):
         return Meaning(Role.COUNT)
     if node.key == "Cast" and graph.type_of(node.inputs[0]).dtype is DType.STRING:

@@ -28,7 +28,7 @@ from eqsat.ir.extents import (
     subtract,
     symbols,
 )
-from eqsat.ir.normal_form import symbol
+from eqsat.ir.normal_form import Form, symbol
 
 SYMBOLS = ("a", "b", "past", "seq.1", "?7", "'x y'")
 
@@ -174,3 +174,32 @@ def test_terms_are_sums_of_products() -> None:
     dim = add(multiply(2, multiply("n", "m")), add("n", 3))
     values = {"n": 4, "m": 5}
     assert sum(k * math.prod(values[f] for f in factors) for k, factors in extents.terms(dim)) == 47
+
+
+def test_what_an_extent_holds_several_times_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of images that are padded and made smaller at each of several steps: texts that double, trees of 2**11 leaves."""
+    extent: Dim = "height"
+    for _ in range(11):
+        extent = maximum(floor_divide(extent, 2), floor_divide(add(extent, 5), 3))
+    looked_at: list[Dim] = []
+    form_of = extents.form_of
+
+    def counted(dim: Dim) -> Form:
+        looked_at.append(dim)
+        return form_of(dim)
+
+    monkeypatch.setattr(extents, "form_of", counted)
+    expected = 1000
+    for _ in range(11):
+        expected = max(expected // 2, (expected + 5) // 3)
+    assert symbols(extent) == {"height"}
+    assert evaluate(extent, lambda _: 1000) == expected
+    assert len(looked_at) < 11 * 20
+
+
+def test_what_was_proved_of_two_extents_is_not_proved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shape rules ask the same of each node behind an image that is cut into windows, each time they are asked for a price."""
+    halved = floor_divide(add("height", 1), 2)
+    assert at_least(add("height", 1), halved)
+    monkeypatch.setattr(extents, "form_of", None)
+    assert at_least("height + 1", halved)

@@ -369,3 +369,41 @@ def test_maps_have_keys_that_are_looked_up(key: int, vocabulary: list[int] | lis
     assert len({frozenset(m) for m in drawn}) > 1
     found = eqsat.optimize(model).report.verification
     assert (found["verdict"], found["runs"]) == ("equal", 2)
+
+
+def _encoded(taken: int, encoder: str, before: Sequence[onnx.NodeProto], **attributes: Any) -> onnx.ModelProto:
+    """A column of categories, encoded as pipelines of scikit-learn have it."""
+    x = helper.make_tensor_value_info("x", taken, ["n", 2])
+    nodes = [*before, helper.make_node(encoder, ["column"], ["y"], domain="ai.onnx.ml", **attributes)]
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    known = [numpy_helper.from_array(np.array([1], np.int64), "one")]
+    graph = helper.make_graph(nodes, "g", [x], [made], known)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def test_encoders_that_refuse_what_is_no_category_are_given_categories() -> None:
+    """OneHotEncoder of scikit-learn, whose ``handle_unknown`` is ``error`` unless it is said."""
+    same = [helper.make_node("Identity", ["x"], ["column"])]
+    strings = _encoded(TensorProto.STRING, "OneHotEncoder", same, cats_strings=["red", "blue"], zeros=0)
+    assert set(random_feeds(load_onnx(strings), 1, {"n": 9})["x"].flat) == {"red", "blue"}
+    chosen = [
+        helper.make_node("Gather", ["x", "one"], ["floats"], axis=1),
+        helper.make_node("Cast", ["floats"], ["column"], to=TensorProto.INT64),
+    ]
+    numbers = _encoded(TensorProto.FLOAT, "OneHotEncoder", chosen, cats_int64s=[3, 700], zeros=0)
+    assert set(random_feeds(load_onnx(numbers), 1, {"n": 9})["x"].flat) == {3.0, 700.0}
+    for model in (strings, numbers):
+        assert eqsat.optimize(model).report.verification["verdict"] == "equal"
+
+
+def test_encoders_with_a_value_for_the_unknown_are_given_that_too() -> None:
+    same = [helper.make_node("Identity", ["x"], ["column"])]
+    labels = {"values_floats": [1.0, 2.0], "default_float": -1.0}
+    strings = _encoded(TensorProto.STRING, "LabelEncoder", same, keys_strings=["red", "blue"], **labels)
+    assert set(random_feeds(load_onnx(strings), 1, {"n": 20})["x"].flat) == {"red", "blue", ""}
+    small = [helper.make_node("Cast", ["x"], ["column"], to=TensorProto.INT64)]
+    bytes_ = _encoded(TensorProto.UINT8, "LabelEncoder", small, keys_int64s=[3, 1000], **labels)
+    assert set(random_feeds(load_onnx(bytes_), 1, {"n": 20})["x"].flat) == {0, 3, 1000 % 256}
+    for model in (strings, bytes_):
+        assert eqsat.optimize(model).report.verification["verdict"] == "equal"
