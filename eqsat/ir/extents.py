@@ -365,26 +365,27 @@ _MEANING: dict[str, Callable[..., Dim]] = {"max": maximum, "min": minimum, "floo
 
 def substitute(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
     """An extent with numbers, or other extents, for some of its symbols and functions."""
-    made: dict[Dim, Dim] = {}  # an image made smaller step by step: each extent holds the one before it several times
-
-    def made_of(dim: Dim) -> Dim:
-        if isinstance(dim, int):
-            return dim
-        if dim not in made:
-            made[dim] = total(
-                reduce(multiply, (_substituted(atom, known, made_of) for atom in factors), number)
-                for factors, number in form_of(dim).items()
-            )
-        return made[dim]
-
-    return made_of(dim)
+    return _made_of(dim, known, {})
 
 
-def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim], made_of: Callable[[Dim], Dim]) -> Dim:
+def _made_of(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim], made: dict[Dim, Dim]) -> Dim:
+    """``made``: extents that were looked at before. Of an image made smaller step by step each holds the one before it several
+    times."""
+    if isinstance(dim, int):
+        return dim
+    if dim not in made:
+        made[dim] = total(
+            reduce(multiply, (_substituted(atom, known, made) for atom in factors), number)
+            for factors, number in form_of(dim).items()
+        )
+    return made[dim]
+
+
+def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim], made: dict[Dim, Dim]) -> Dim:
     called = function_of(atom)
     if called is None or atom in known:
         return known.get(atom, atom)
-    name, operands = called[0], [made_of(d) for d in called[1]]
+    name, operands = called[0], [_made_of(d, known, made) for d in called[1]]
     if name != "broadcast":
         return _MEANING[name](*operands)
     numbers = [d for d in operands if isinstance(d, int)]

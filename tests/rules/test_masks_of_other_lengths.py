@@ -20,8 +20,8 @@ def _decoder(mask: str, *, cut: bool = False, in_rows: bool = False, values: str
     """
     appended, initializers = mask != "other", []
 
-    def constant(name: str, value: np.ndarray) -> str:
-        initializers.append(onnx.numpy_helper.from_array(value, name))
+    def constant(name: str, value: np.ndarray | np.float32) -> str:
+        initializers.append(onnx.numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def view(source: str, target: str, *extents: int) -> onnx.NodeProto:
