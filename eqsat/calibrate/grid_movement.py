@@ -62,9 +62,6 @@ _LOOKED_UP: dict[int, Sequence[tuple[int, ...]]] = {
 }
 """Axis -> shapes that are looked up along it, in a table for each index of the others."""
 
-_FEATURES = ((1, 10, 1), (128, 10, 1), (128, 10, 2), (128, 64, 16), (1024, 10, 1), (1024, 64, 32))
-"""Rows, their features, and how many of these are taken."""
-
 
 def _tables() -> Iterator[Cases]:
     yield Kernels(  # windows along the last axis, which is copied element by element
@@ -73,8 +70,6 @@ def _tables() -> Iterator[Cases]:
         lambda r, c, k, n: [data(F, 1, r, c), value("int64", [list(range(i, i + n)) for i in range(k)])],
         {"axis": 2},
     )
-    for key, axis in (("Gather", {"axis": -1}), ("ai.onnx.ml::ArrayFeatureExtractor", {})):
-        yield Kernels(key, _FEATURES, lambda r, c, n: [data(F, r, c), value("int64", list(range(n)))], axis)
     yield Kernels(
         "Gather",
         ((128, 768), (128, 3072)),

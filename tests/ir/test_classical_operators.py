@@ -84,17 +84,6 @@ def test_features_in_another_order_before_a_dense_layer_are_its_weights_in_that_
     assert counts(eqsat.optimize(model, form="flat")) == {"Gemm": 1}
 
 
-def test_a_few_features_of_many_rows_stay_with_the_faster_kernel() -> None:
-    """As a polynomial of features picks them: ONNX Runtime's Gather takes twice as long."""
-    b = GraphBuilder()
-    x = b.input("x", "float32", ("rows", 10))
-    picked = [
-        b.op("ArrayFeatureExtractor", x, b.constant(np.array([pair])), domain=ML) for pair in ([0, 3], [2, 5], [7, 9])
-    ]
-    graph = b.finish({f"y{k}": b.op("Exp", features) for k, features in enumerate(picked)})
-    assert counts(eqsat.optimize(graph)) == {"ai.onnx.ml::ArrayFeatureExtractor": 3, "Exp": 3}
-
-
 @pytest.mark.parametrize(
     ("op", "shape", "attributes"),
     [
