@@ -210,6 +210,32 @@ def test_a_mask_with_extents_of_its_own_keeps_no_attention_apart(name: str, real
     assert eqsat.optimize(model, verify=False).report.recognized["attention"] == 2
 
 
+@pytest.mark.parametrize(("name", "turned"), [("qwen2", 4), ("gpt_bigcode", 0)])
+def test_decoders_of_optimum_have_attention(name: str, turned: int, real_model: Models) -> None:
+    """Their masks are called one longer than what is stored, and cut; tables of places and angles are cut to the keys."""
+    path = real_model(f"optimum/{name}")
+    result = eqsat.optimize(path)
+    assert result.report.recognized["attention"] == 2
+    assert result.report.operators_after.get("RotaryEmbedding", 0) == turned
+    assert result.report.verification["verdict"] == "within tolerance"
+    files = (str(path), result.to_onnx().SerializeToString())
+    sessions = [ort.InferenceSession(file, providers=["CPUExecutionProvider"]) for file in files]
+    random = np.random.default_rng(0)
+    for past, seq in ((6, 1), (6, 3), (0, 5), (0, 1)):
+        extents = {"batch_size": 2, "sequence_length": seq, "past_sequence_length": past}
+        feeds: dict[str, np.ndarray] = {}
+        for given in sessions[0].get_inputs():
+            shape = [extents.get(d, past + seq) if isinstance(d, str) else d for d in given.shape]
+            feeds[given.name] = random.normal(size=shape).astype(np.float32)
+            if given.type == "tensor(int64)":
+                feeds[given.name] = random.integers(0, 200, shape)
+        feeds["attention_mask"] = np.ones((2, past + seq), np.int64)
+        feeds["attention_mask"][0, :1] = past == 0
+        feeds["position_ids"] = np.tile(np.arange(past, past + seq), (2, 1))
+        for theirs, ours in zip(*(s.run(None, feeds) for s in sessions), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_report_says_which_extents_keep_attention_apart_and_what_to_do() -> None:
     b = GraphBuilder()
     q, k = b.input("q", "float32", ("batch", 2, "seq", 16)), b.input("k", "float32", ("batch", 2, "past", 16))
