@@ -10,7 +10,7 @@ is known, and occurs nowhere else.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, reduce
 
 from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_of, plus, times
@@ -183,36 +183,6 @@ def _is_first_of(dim: Dim, other: Dim) -> bool:
     return other in sums and all(x == other or at_least(x, 1) for x in sums)
 
 
-def limits(*dims: Dim) -> Iterator[tuple[Dim, int]]:
-    """Extents, and numbers that they do not exceed where ``dims`` broadcast: ``n`` for ``x`` beside ``min(n, x)``.
-
-    >>> list(limits("broadcast(min(512, seq), n)", "seq"))
-    [('seq', 512)]
-    """
-    parts = {part for d in dims if isinstance(d, str) for part in operands(d, "broadcast") or (d,)}
-    for part in sorted(part for part in parts if isinstance(part, str) and part.startswith("min(")):
-        first = operands(part, "min")
-        numbers = [n for n in first if isinstance(n, int) and n > 1]
-        others = parts.intersection(first)
-        if numbers and {*numbers, *others} == set(first) and len(others) == 1:
-            yield others.pop(), min(numbers)
-
-
-def at_most(dim: Dim, larger: Dim, limit: int) -> Dim:
-    """An extent where ``larger`` is ``limit`` or less: the first so many of what is never larger are all of it.
-
-    >>> at_most("max(0, min(256, past + seq) - min(256, past))", "past + seq", 256)
-    'seq'
-    """
-    whole: dict[str, Dim] = {}
-    for atom in _functions(dim):
-        first = operands(atom, "min")
-        others = [d for d in first if not isinstance(d, int)]
-        if len(others) == 1 and min(d for d in first if isinstance(d, int)) >= limit and at_least(larger, others[0]):
-            whole[atom] = others[0]
-    return substitute(dim, whole)
-
-
 def _is_short(dim: Dim, symbol: Dim) -> bool:
     """Whether an extent is never larger than a symbol, and 1 where that is 1."""
     if dim == symbol or symbols(symbol) != frozenset({symbol}) or symbols(dim) != frozenset({symbol}):
@@ -332,13 +302,6 @@ def differ(a: Dim, b: Dim) -> bool:
 def terms(dim: Dim) -> list[tuple[int, Monomial]]:
     """The sum that an extent is: each term a number and the factors that it is multiplied with."""
     return [(number, factors) for factors, number in sorted(form_of(dim).items(), key=lambda term: _order(term[0]))]
-
-
-@cache
-def _functions(dim: Dim) -> frozenset[str]:
-    """The functions of extents that an extent is made of."""
-    called = {atom: found for factors in form_of(dim) for atom in factors if (found := function_of(atom))}
-    return frozenset(called).union(*(_functions(d) for _, operands in called.values() for d in operands))
 
 
 @cache

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from itertools import permutations
 
-from eqsat.ir.extents import is_nameless, limits, operands, symbols, terms
+from eqsat.ir.extents import at_least, is_nameless, operands, substitute, symbols, terms
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.normal_form import function_of
+from eqsat.ir.normal_form import form_of, function_of
 from eqsat.ir.operator import definition_of
 from eqsat.ir.types import Dim, Type
 
@@ -42,7 +43,7 @@ def _limit(symbol: Dim, other: Dim) -> int | None:
         return None
     if isinstance(other, int):
         return other if other > 1 else None
-    return next((number for extent, number in limits(symbol, other) if extent == symbol), None)
+    return next((number for extent, number in limits_of_broadcast(symbol, other) if extent == symbol), None)
 
 
 def largest(dim: Dim, limits: Limits) -> float:
@@ -62,3 +63,40 @@ def _largest_factor(atom: str, limits: Limits) -> float:
     if function_of(atom) is None:
         return limits.get(atom, math.inf)
     return min((largest(o, limits) for o in operands(atom, "min")), default=math.inf)
+
+
+def limits_of_broadcast(*dims: Dim) -> Iterator[tuple[Dim, int]]:
+    """Extents, and numbers that they do not exceed where ``dims`` broadcast: ``n`` for ``x`` beside ``min(n, x)``.
+
+    >>> list(limits_of_broadcast("broadcast(min(512, seq), n)", "seq"))
+    [('seq', 512)]
+    """
+    parts = {part for d in dims if isinstance(d, str) for part in operands(d, "broadcast") or (d,)}
+    for part in sorted(part for part in parts if isinstance(part, str) and part.startswith("min(")):
+        first = operands(part, "min")
+        numbers = [n for n in first if isinstance(n, int) and n > 1]
+        others = parts.intersection(first)
+        if numbers and {*numbers, *others} == set(first) and len(others) == 1:
+            yield others.pop(), min(numbers)
+
+
+def at_most(dim: Dim, larger: Dim, limit: int) -> Dim:
+    """An extent where ``larger`` is ``limit`` or less: the first so many of what is never larger are all of it.
+
+    >>> at_most("max(0, min(256, past + seq) - min(256, past))", "past + seq", 256)
+    'seq'
+    """
+    whole: dict[str, Dim] = {}
+    for atom in _functions(dim):
+        first = operands(atom, "min")
+        others = [d for d in first if not isinstance(d, int)]
+        if len(others) == 1 and min(d for d in first if isinstance(d, int)) >= limit and at_least(larger, others[0]):
+            whole[atom] = others[0]
+    return substitute(dim, whole)
+
+
+@cache
+def _functions(dim: Dim) -> frozenset[str]:
+    """The functions of extents that an extent is made of."""
+    called = {atom: found for factors in form_of(dim) for atom in factors if (found := function_of(atom))}
+    return frozenset(called).union(*(_functions(d) for _, operands in called.values() for d in operands))

@@ -11,6 +11,7 @@ import numpy as np
 from eqsat.errors import ShapeError
 from eqsat.ir import extents
 from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.limits import at_most, limits_of_broadcast
 from eqsat.ir.nominal import note_equal
 from eqsat.ir.operator import Application
 from eqsat.ir.traits import VARIADIC
@@ -76,8 +77,8 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
             result[i] = y
         else:
             result[i] = extents.broadcast(x, y)
-    for larger, most in (found for both in zip(a[lead:], b, strict=True) for found in extents.limits(*both)):
-        result = [extents.at_most(d, larger, most) for d in result]
+    for larger, most in (found for both in zip(a[lead:], b, strict=True) for found in limits_of_broadcast(*both)):
+        result = [at_most(d, larger, most) for d in result]
     return tuple(result)
 
 
