@@ -201,9 +201,8 @@ def _fits(factors: list[float], before: Sequence[Dim], after: Sequence[Dim]) -> 
 @writes("GridSample")
 def _grid_sample(site: Site) -> Any:
     mode, padding = site.attr("mode"), site.attr("padding_mode")
-    if mode == "cubic" and (
-        site.rank() != 4 or padding != "zeros"
-    ):  # on borders ONNX does not say which place is moved
+    # on borders ONNX does not say which place is moved
+    if mode == "cubic" and (site.rank() != 4 or padding != "zeros"):
         raise Unwritten(f"mode cubic of {site.rank() - 2} spatial axes and padding {padding}")
     kind = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}[mode]
     return site.call(F.grid_sample, *site.operands, kind, padding, align_corners=bool(site.attr("align_corners")))

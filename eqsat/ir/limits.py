@@ -1,7 +1,7 @@
 """What a program says about the largest extents: where one is too large it fails, so nothing needs to hold beyond."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import permutations
 
@@ -9,7 +9,7 @@ from eqsat.ir.extents import at_least, is_nameless, operands, substitute, symbol
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.normal_form import form_of, function_of
 from eqsat.ir.operator import definition_of
-from eqsat.ir.types import Dim, Type
+from eqsat.ir.types import Dim
 
 Limits = Mapping[str, int]
 """The largest number that each of some symbols stands for."""
@@ -20,19 +20,19 @@ def limits_of(graph: Graph) -> Limits:
 
     What is broadcast with 512 elements, or with ``min(512, seq)`` of them as the first rows of a table are, has at most 512.
     """
-    found: dict[str, int] = {}
-    for symbol, other in (pair for node in graph.nodes for pair in broadcast_extents(node, graph.type_of)):
+    limits: dict[str, int] = {}
+    for symbol, other in (pair for node in graph.nodes for pair in _broadcast_extents(graph, node)):
         limit = _limit(symbol, other)
         if limit is not None:
-            found[str(symbol)] = min(limit, found.get(str(symbol), limit))
-    return found
+            limits[str(symbol)] = min(limit, limits.get(str(symbol), limit))
+    return limits
 
 
-def broadcast_extents(node: Node, type_of: Callable[[str], Type]) -> Iterator[tuple[Dim, Dim]]:
+def _broadcast_extents(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
     """Extents of two operands along one axis, either first."""
     definition = definition_of(node)
     count = 0 if definition is None else definition.traits.operands
-    types = map(type_of, filter(None, node.inputs[:count]))
+    types = map(graph.type_of, filter(None, node.inputs[:count]))
     for a, b in permutations([type.shape for type in types if type.shape is not None], 2):
         yield from zip(reversed(a), reversed(b), strict=False)
 

@@ -168,16 +168,13 @@ def _behind(read: Callable[[Ref], R | None], sources: Iterable[tuple[Ref, Steps]
 
 
 def _only_leading_axes(source: Ref, result: Ref) -> bool:
-    """Whether a view leaves the last two axes as they are."""
+    """Whether a view leaves the last two axes as they are: of as many rows each has as many keys, whatever that is called."""
     if min(source.rank, result.rank) < 3 or source.shape[-2] != result.shape[-2]:
         return False
-    same = source.shape[-1] == result.shape[-1]
-    return same or (_is_named_after(*source.shape[-1:], *result.shape[-1:]) and _counts_agree(source, result))
-
-
-def _counts_agree(source: Ref, result: Ref) -> bool:
-    """Whether two values have as many rows of keys, so that each row has as many where one is a view of the other."""
-    return product(source.shape[:-2]) == product(result.shape[:-2])
+    before, after = source.shape[-1], result.shape[-1]
+    if before == after:
+        return True
+    return _is_named_after(before, after) and product(source.shape[:-2]) == product(result.shape[:-2])
 
 
 def _is_named_after(enlarged: Dim, keys: Dim) -> bool:

@@ -1,83 +1,51 @@
 """Attention under masks whose length has another name than the number of keys: as many, or one for all."""
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from attention_graphs import ints
 
 import eqsat
+from eqsat.backends.onnx_file import to_model
 from eqsat.backends.onnxruntime import Session
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
 
 Q, N, D = 3, 2, 16
 """Queries, heads, and the size of each."""
 
 
-def _decoder(mask: str, *, cut: bool = False, in_rows: bool = False, values: str = "stored") -> onnx.ModelProto:
+def _decoder(mask: str, *, cut: bool = False, in_rows: bool = False, values: str = "stored") -> Graph:
     """Attention of new queries to stored keys, as many as ``stored`` says or to these and new ones, under a ``mask`` of so many.
 
     ``cut``: to as many as there are keys. ``in_rows``: batch and heads are one axis but where the mask is added. ``values``: how
     many values there are.
     """
-    appended, initializers = mask != "other", []
-
-    def constant(name: str, value: np.ndarray | np.float32) -> str:
-        initializers.append(onnx.numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    def view(source: str, target: str, *extents: int) -> onnx.NodeProto:
-        return helper.make_node("Reshape", [source, constant(f"{target}.shape", np.array(extents))], [target])
-
-    nodes = [
-        helper.make_node("Concat", ["stored", "new"], ["keys"], axis=2)
-        if appended
-        else helper.make_node("Identity", ["stored"], ["keys"]),
-        helper.make_node("Transpose", ["keys"], ["turned"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["new", "turned"], ["products"]),
-        helper.make_node("Cast", ["mask"], ["number"], to=TensorProto.FLOAT),
-        helper.make_node("Sub", [constant("one", np.float32(1)), "number"], ["closed"]),
-        helper.make_node("Mul", ["closed", constant("low", np.float32(-1e4))], ["lowered"]),
-        helper.make_node("Unsqueeze", ["lowered", constant("axes", np.array([1, 2]))], ["whole"]),
-        helper.make_node("Shape", ["keys"], ["count"], start=2, end=3),
-        helper.make_node(
-            "Slice", ["whole", constant("first", np.array([0])), "count", constant("last", np.array([3]))], ["bias"]
-        )
-        if cut
-        else helper.make_node("Identity", ["whole"], ["bias"]),
-    ]
+    b = GraphBuilder()
+    given, stored = b.input("mask", "bool", ("batch", mask)), b.input("stored", "float32", ("batch", N, "past", D))
+    new = b.input("new", "float32", ("batch", N, Q if in_rows else "seq", D))
+    keys = stored if mask == "other" else b.op("Concat", stored, new, axis=2)
+    count, turned = b.op("Shape", keys, start=2, end=3), b.op("Transpose", keys, perm=(0, 1, 3, 2))
     if in_rows:
-        nodes[2:3] = [
-            view("new", "queries", -1, Q, D),
-            helper.make_node("Concat", [constant("n", np.array([-1, D])), "count"], ["in rows"], axis=0),
-            helper.make_node("Reshape", ["turned", "in rows"], ["columns"]),
-            helper.make_node("MatMul", ["queries", "columns"], ["all products"]),
-            helper.make_node("Concat", [constant("four", np.array([-1, N, Q])), "count"], ["of heads"], axis=0),
-            helper.make_node("Reshape", ["all products", "of heads"], ["products"]),
-        ]
-        nodes.insert(0, nodes.pop(-2))
-    nodes += [
-        helper.make_node("Add", ["products", "bias"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
-        helper.make_node("MatMul", ["p", "keys" if values == "stored" else "values"], ["y"]),
-    ]
-    shapes = {
-        "mask": ["batch", mask],
-        "stored": ["batch", N, "past", D],
-        "new": ["batch", N, Q if in_rows else "seq", D],
-    }
-    shapes |= {} if values == "stored" else {"values": ["batch", N, values, D]}
-    kinds = {name: TensorProto.BOOL if name == "mask" else TensorProto.FLOAT for name in shapes}
-    inputs = [helper.make_tensor_value_info(name, kinds[name], shape) for name, shape in shapes.items()]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "g", inputs, [output], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        columns = b.op("Reshape", turned, b.op("Concat", ints(b, -1, D), count, axis=0))
+        products = b.op("MatMul", b.op("Reshape", new, ints(b, -1, Q, D)), columns)
+        products = b.op("Reshape", products, b.op("Concat", ints(b, -1, N, Q), count, axis=0))
+    else:
+        products = b.op("MatMul", new, turned)
+    closed = b.op("Sub", b.constant(np.float32(1)), b.op("Cast", given, to=1))
+    bias = b.op("Unsqueeze", b.op("Mul", closed, b.constant(np.float32(-1e4))), ints(b, 1, 2))
+    if cut:
+        bias = b.op("Slice", bias, ints(b, 0), count, ints(b, 3))
+    p = b.op("Softmax", b.op("Add", products, bias))
+    v = keys if values == "stored" else b.input("values", "float32", ("batch", N, values, D))
+    return b.finish({"y": b.op("MatMul", p, v)})
 
 
-def _same(source: onnx.ModelProto, result: eqsat.Result, past: int, length: int) -> None:
+def _same(source: Graph, result: eqsat.Result, past: int, length: int) -> None:
     rng = np.random.default_rng(past)
     draw = {n: rng.normal(size=(2, N, k, D)).astype(np.float32) for n, k in (("stored", past), ("new", Q))}
     feeds = {"mask": rng.integers(0, 2, (2, length)).astype(bool), **draw}
     feeds["mask"][:, 0] = True
-    ours, theirs = (Session(m).run(feeds)["y"] for m in (result.to_onnx(), source))
+    ours, theirs = (Session(m).run(feeds)["y"] for m in (result.to_onnx(), to_model(source)))
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -112,5 +80,5 @@ def test_keys_are_as_many_as_values() -> None:
     rng = np.random.default_rng(0)
     draw = {n: rng.normal(size=(2, N, k, D)).astype(np.float32) for n, k in (("stored", 1), ("new", Q), ("values", 7))}
     feeds = {"mask": rng.integers(0, 2, (2, 7)).astype(bool), **draw}
-    ours, theirs = (Session(m).run(feeds)["y"] for m in (result.to_onnx(), source))
+    ours, theirs = (Session(m).run(feeds)["y"] for m in (result.to_onnx(), to_model(source)))
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -15,8 +15,10 @@ from eqsat.ir.operator import DEFAULT_DOMAIN
 
 def without_invariants(node: Any) -> list[Any]:
     """A node, or if it is a Loop that hands on states as they are, one without these, and what stands for their last values."""
+    if node.op_type != "Loop" or node.domain not in DEFAULT_DOMAIN:
+        return [node]
     body = next((a.g for a in node.attribute if a.name == "body"), None)
-    if node.op_type != "Loop" or node.domain not in DEFAULT_DOMAIN or body is None:
+    if body is None:
         return [node]
     states = len(node.input) - 2
     held = _handed_on(body, states) if states == len(body.input) - 2 < len(body.output) else []

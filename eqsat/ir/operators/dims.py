@@ -63,7 +63,7 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
     if len(a) < len(b):
         a, b = b, a
     lead = len(a) - len(b)
-    result = list(a)
+    result, limits = list(a), list[tuple[Dim, int]]()
     for i, y in enumerate(b, lead):
         x = result[i]
         if x == y or y == 1:
@@ -77,7 +77,8 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
             result[i] = y
         else:
             result[i] = extents.broadcast(x, y)
-    for larger, most in (found for both in zip(a[lead:], b, strict=True) for found in limits_of_broadcast(*both)):
+            limits += limits_of_broadcast(x, y)
+    for larger, most in limits:
         result = [at_most(d, larger, most) for d in result]
     return tuple(result)
 
